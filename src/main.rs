@@ -1,2 +1,7 @@
-//! Program.
-fn main() {}
+//! The `lockstep` program.
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::run()
+}

@@ -1,1 +1,33 @@
-//! Placeholder until the crate's first module lands.
+//! When and where tasks run: a plan is bound to kernels, buffers and exchanges, and run by workers.
+//!
+//! | concept | item |
+//! |---|---|
+//! | memory that outlives iterations | [`ParameterStore`] |
+//! | a plan bound to kernels, buffers, exchanges | [`Program`] |
+//! | one rank's threads | [`Executor`], [`WorkerConfig`] |
+//! | where minibatches come from | [`Feed`], [`Iteration`] |
+//!
+//! A compute task is a number of blocks. Ready tasks stand on a board in priority order; workers claim blocks with one
+//! atomic add; whoever finishes a task's last block counts its successors down. Communication tasks go to the communication
+//! thread, whose completions count successors down the same way. Results do not depend on the number of workers.
+
+mod sync;
+mod sleep;
+mod board;
+mod cpus;
+mod error;
+mod iteration;
+#[cfg(debug_assertions)]
+mod ledger;
+mod program;
+mod session;
+mod workers;
+mod executor;
+
+pub use cpus::{Cores, pin_current_thread};
+pub use error::ScheduleError;
+pub use executor::{Executor, Feed, Router};
+pub use iteration::{Iteration, IterationReport, LocalSamples};
+pub use lockstep_ops::flush_denormals;
+pub use program::{BindOptions, ParameterStore, Program, StoreOptions};
+pub use workers::{StepHook, WorkerConfig};

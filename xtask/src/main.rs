@@ -1,2 +1,38 @@
-//! Project commands.
-fn main() {}
+//! The project's own commands: `cargo xtask validate`, `cargo xtask loom`, `cargo xtask race`.
+
+mod failure;
+mod loom;
+mod race;
+mod steps;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Commands for working on Lockstep.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+enum Command {
+    /// Run every check that needs no MPI: format, tidy, clippy, tests, golden values, examples, documentation
+    Validate,
+    /// Check the lock-free protocols in every interleaving
+    Loom,
+    /// Race `lockstep train` against PyTorch on the same network, data and schedule
+    Race(race::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Command::parse() {
+        Command::Validate => validate::run(),
+        Command::Loom => loom::run(),
+        Command::Race(args) => race::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            steps::complain(&failure);
+            ExitCode::FAILURE
+        }
+    }
+}

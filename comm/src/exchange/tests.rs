@@ -1,0 +1,139 @@
+//! Descriptions of exchanges: what is refused, and what is counted.
+
+use std::slice::from_ref;
+
+use super::*;
+
+const LABEL: ExchangeLabel = ExchangeLabel { id: 1, priority: 0, rank: 1 };
+
+fn region(data: &mut [f32]) -> Region {
+    Region::owned_by_caller(data)
+}
+
+#[track_caller]
+fn refuses_strips(members: &[usize], strips: &[Range<usize>], message: &str) {
+    let mut data = [0.0; 10];
+    let reduce = Exchange::part_reduce(LABEL, region(&mut data), members, strips);
+    let broadcast = Exchange::part_broadcast(LABEL, region(&mut data), members, strips);
+    assert_eq!(reduce.expect_err("refused").to_string(), message);
+    assert_eq!(broadcast.expect_err("refused").to_string(), message);
+}
+
+#[test]
+fn inconsistent_strips_are_refused() {
+    refuses_strips(
+        &[1, 0],
+        &[0..1, 1..2],
+        "exchange 1: members must be strictly ascending ranks, got [1, 0]",
+    );
+    refuses_strips(
+        &[1, 1],
+        &[0..1, 1..2],
+        "exchange 1: members must be strictly ascending ranks, got [1, 1]",
+    );
+    refuses_strips(&[0, 2], &[0..1, 1..2], "exchange 1: rank 1 is not one of its members [0, 2]");
+    refuses_strips(&[0, 1], from_ref(&(0..10)), "exchange 1: 2 members but 1 strips");
+    refuses_strips(
+        &[0, 1],
+        &[0..5, 5..11],
+        "exchange 1: elements 5..11 lie outside a tensor of 10 elements",
+    );
+    refuses_strips(
+        &[0, 1],
+        &[0..6, 5..10],
+        "exchange 1: elements from 5 on are written twice; make the ranges disjoint",
+    );
+}
+
+#[test]
+fn ids_that_are_no_tags_are_refused() {
+    let label = ExchangeLabel { id: MAX_EXCHANGE_ID + 1, ..LABEL };
+    let error = Exchange::part_reduce(label, region(&mut [0.0]), &[1], from_ref(&(0..1)));
+    assert_eq!(error.expect_err("refused"), CommError::IdTooLarge { id: 32_001, max: 32_000 });
+}
+
+#[test]
+fn bytes_are_those_of_other_ranks() {
+    let mut data = [0.0; 10];
+    let (members, strips) = ([0, 1, 3], [0..5, 5..7, 7..10]);
+    let reduce = Exchange::part_reduce(LABEL, region(&mut data), &members, &strips).expect("valid");
+    assert_eq!(
+        (reduce.kind(), reduce.bytes_sent(), reduce.bytes_received()),
+        (ExchangeKind::PartReduce, 32, 16)
+    );
+    let broadcast =
+        Exchange::part_broadcast(LABEL, region(&mut data), &members, &strips).expect("valid");
+    assert_eq!((broadcast.bytes_sent(), broadcast.bytes_received()), (16, 32));
+}
+
+fn receive(peer: usize, range: Range<usize>, add: bool) -> Receive {
+    Receive { peer, range, add }
+}
+
+/// Describes a redistribution from a tensor of 10 elements into another.
+fn redistribute(
+    sends: &[(usize, Range<usize>)],
+    receives: Vec<Receive>,
+    copies: Vec<(Range<usize>, Range<usize>)>,
+) -> Result<Exchange, CommError> {
+    let (mut src, mut dst) = ([0.0; 10], [0.0; 10]);
+    let sends =
+        sends.iter().map(|(peer, range)| Message { peer: *peer, range: range.clone() }).collect();
+    Exchange::redistribute(LABEL, region(&mut src), region(&mut dst), sends, receives, copies)
+}
+
+#[test]
+fn ambiguous_redistributions_are_refused() {
+    let refused = |result: Result<Exchange, CommError>| result.expect_err("refused");
+    assert_eq!(
+        refused(redistribute(&[(1, 0..1)], Vec::new(), Vec::new())),
+        CommError::SelfMessage { id: 1, rank: 1 }
+    );
+    assert_eq!(
+        refused(redistribute(&[], vec![receive(0, 0..3, false)], vec![(0..3, 2..5)])),
+        CommError::WrittenTwice { id: 1, start: 2 }
+    );
+    assert_eq!(
+        refused(redistribute(&[], Vec::new(), vec![(0..3, 2..4)])),
+        CommError::CopyLength { id: 1, src: 3, dst: 2 }
+    );
+    assert_eq!(
+        refused(redistribute(
+            &[],
+            vec![receive(0, 0..5, true), receive(2, 4..8, true)],
+            Vec::new()
+        )),
+        CommError::UnevenAdds { id: 1, first: 0, second: 2 }
+    );
+    assert_eq!(
+        refused(redistribute(
+            &[],
+            vec![receive(0, 0..5, true), receive(0, 5..8, false)],
+            Vec::new()
+        )),
+        CommError::MixedReceive { id: 1, peer: 0 }
+    );
+}
+
+#[test]
+fn what_is_sent_must_not_be_overwritten() {
+    let mut data = [0.0; 10];
+    let same = region(&mut data);
+    let sends = vec![Message { peer: 0, range: 2..6 }];
+    let receives = vec![receive(0, 5..7, false)];
+    let error = Exchange::redistribute(LABEL, same, same, sends, receives, Vec::new());
+    assert_eq!(error.expect_err("refused"), CommError::ReadAndWritten { id: 1, start: 5 });
+}
+
+#[test]
+fn adds_of_the_same_ranges_are_one_sum() {
+    let receives = [(2, 0..3), (0, 0..3), (2, 5..6), (0, 5..6), (3, 7..9)];
+    let receives = receives.into_iter().map(|(peer, range)| receive(peer, range, true)).collect();
+    let exchange = redistribute(&[], receives, vec![(0..3, 0..3)]).expect("valid");
+    let peers = |sum: &Sum| {
+        sum.routes.iter().map(|&at| exchange.incoming[at].route.peer).collect::<Vec<_>>()
+    };
+    let mut sums: Vec<_> = exchange.sums.iter().map(|sum| (peers(sum), sum.before)).collect();
+    sums.sort();
+    assert_eq!(sums, [(vec![0, 2], 1), (vec![3], 0)]);
+}

@@ -1,0 +1,165 @@
+//! Part-reduce and part-broadcast: every value, in every size, to the bit.
+
+use std::ops::Range;
+
+use lockstep_comm::Exchange;
+use proptest::prelude::*;
+
+use crate::harness::{Chunking, ROOMY, TIGHT, even_strips, on_ranks, region, whole};
+
+/// Part-reduces and then part-broadcasts whole numbers over `members`, and checks every element on every rank.
+fn check(
+    n_ranks: usize,
+    len: usize,
+    members: &[usize],
+    strips: &[Range<usize>],
+    chunking: Chunking,
+) {
+    let results = on_ranks(n_ranks, chunking, |rank| {
+        let me = rank.comm.rank();
+        let mut data: Vec<f32> = (0..len).map(|element| whole(me, element)).collect();
+        if members.contains(&me) {
+            let before = rank.comm.counters();
+            let reduce =
+                Exchange::part_reduce(rank.label(3, 0), region(&mut data), members, strips)
+                    .unwrap();
+            let broadcast =
+                Exchange::part_broadcast(rank.label(4, 0), region(&mut data), members, strips)
+                    .unwrap();
+            let (sent, received) = (
+                reduce.bytes_sent() + broadcast.bytes_sent(),
+                reduce.bytes_received() + broadcast.bytes_received(),
+            );
+            rank.run(Ok(reduce));
+            rank.run(Ok(broadcast));
+            let counters = rank.comm.counters();
+            assert_eq!(counters.bytes_sent - before.bytes_sent, sent);
+            assert_eq!(counters.bytes_received - before.bytes_received, received);
+        }
+        data
+    });
+    for (rank, data) in results.iter().enumerate() {
+        for (element, &value) in data.iter().enumerate() {
+            let summed =
+                members.contains(&rank) && strips.iter().any(|strip| strip.contains(&element));
+            let expected = if summed {
+                members.iter().map(|&member| whole(member, element)).sum()
+            } else {
+                whole(rank, element)
+            };
+            assert_eq!(value, expected, "rank {rank}, element {element} of {len}");
+        }
+    }
+}
+
+fn check_all(n_ranks: usize, len: usize, chunking: Chunking) {
+    let members: Vec<_> = (0..n_ranks).collect();
+    check(n_ranks, len, &members, &even_strips(len, n_ranks), chunking);
+}
+
+#[test]
+fn every_rank_count_and_odd_length_sums() {
+    for n_ranks in [1, 2, 3, 4, 5, 8] {
+        for len in [0, 1, 2, 7, 64, 1001] {
+            check_all(n_ranks, len, TIGHT);
+        }
+    }
+}
+
+#[test]
+fn a_kilobyte_to_64_megabytes_sum() {
+    for (n_ranks, bytes) in
+        [(2, 1 << 10), (4, 64 << 10), (3, 4 << 20), (2, 64 << 20), (3, 64 << 20)]
+    {
+        check_all(n_ranks, bytes / 4 + 1, ROOMY);
+    }
+}
+
+/// A part of the ranks, with strips of any lengths, in any order in memory, leaving gaps.
+fn problem() -> impl Strategy<Value = (usize, usize, Vec<usize>, Vec<Range<usize>>, Chunking)> {
+    let sizes = (1_usize..6, 0_usize..3000);
+    let choices =
+        (prop::collection::vec(any::<bool>(), 6), prop::collection::vec(any::<u16>(), 12));
+    let chunking = (prop::sample::select(vec![4, 60, 64, 1024, 1 << 20]), 1_usize..5);
+    (sizes, choices, chunking).prop_map(
+        |((n_ranks, len), (chosen, cuts), (chunk_bytes, window))| {
+            let members: Vec<_> = (0..n_ranks).filter(|&rank| chosen[rank]).collect();
+            let mut bounds: Vec<_> = cuts
+                .iter()
+                .take(2 * members.len())
+                .map(|&cut| usize::from(cut) % (len + 1))
+                .collect();
+            bounds.sort_unstable();
+            let mut strips: Vec<_> = bounds.chunks(2).map(|pair| pair[0]..pair[1]).collect();
+            strips.reverse();
+            (n_ranks, len, members, strips, Chunking { chunk_bytes, window })
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_members_and_strips_sum((n_ranks, len, members, strips, chunking) in problem()) {
+        check(n_ranks, len, &members, &strips, chunking);
+    }
+}
+
+/// Values with all mantissa bits in use and exponents from -8 to 7: addition of these is anything but associative.
+fn wild(rank: usize, element: usize) -> f32 {
+    let mixed = ((rank as u32).wrapping_mul(0x9e37_79b1)
+        ^ (element as u32).wrapping_mul(0x85eb_ca77))
+    .wrapping_mul(0xc2b2_ae35);
+    f32::from_bits((mixed & 0x8000_0000) | (119 + (mixed >> 27) % 16) << 23 | (mixed & 0x007f_ffff))
+}
+
+#[test]
+fn sums_are_in_ascending_member_order_to_the_bit() {
+    let (n_ranks, len) = (5, 999);
+    let expected: Vec<u32> = (0..len)
+        .map(|element| {
+            (1..n_ranks).fold(wild(0, element), |sum, rank| sum + wild(rank, element)).to_bits()
+        })
+        .collect();
+    let backwards: Vec<u32> = (0..len)
+        .map(|element| {
+            (0..n_ranks).rev().fold(0.0, |sum, rank| sum + wild(rank, element)).to_bits()
+        })
+        .collect();
+    assert!(expected != backwards, "the order shows in these values");
+    for chunking in [TIGHT, ROOMY, TIGHT] {
+        let (members, strips) = ([0, 1, 2, 3, 4], even_strips(len, n_ranks));
+        let sums = on_ranks(n_ranks, chunking, |rank| {
+            let me = rank.comm.rank();
+            let mut data: Vec<f32> = (0..len).map(|element| wild(me, element)).collect();
+            rank.run(Exchange::part_reduce(rank.label(0, 0), region(&mut data), &members, &strips));
+            data[strips[me].clone()].iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+        });
+        assert!(sums.concat() == expected, "the order of summation changed");
+    }
+}
+
+#[test]
+fn nan_and_infinity_reach_the_owner_and_then_everybody() {
+    let results = on_ranks(3, TIGHT, |rank| {
+        let mut data = vec![1.0; 6];
+        if rank.comm.rank() == 1 {
+            data[0] = f32::NAN;
+            data[5] = f32::INFINITY;
+        }
+        let strips = even_strips(6, 3);
+        rank.run(Exchange::part_reduce(rank.label(0, 0), region(&mut data), &[0, 1, 2], &strips));
+        rank.run(Exchange::part_broadcast(
+            rank.label(1, 0),
+            region(&mut data),
+            &[0, 1, 2],
+            &strips,
+        ));
+        data
+    });
+    for data in results {
+        assert!(data[0].is_nan());
+        assert_eq!(data[1..], [3.0, 3.0, 3.0, 3.0, f32::INFINITY]);
+    }
+}

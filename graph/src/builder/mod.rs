@@ -1,0 +1,7 @@
+//! Building a network layer by layer, everything checked at once.
+
+mod assembly;
+mod methods;
+mod naming;
+
+pub use assembly::NetworkBuilder;

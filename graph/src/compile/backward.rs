@@ -1,0 +1,204 @@
+//! The backward pass, the exchanges and the updates, as tasks.
+//!
+//! Layers are walked in reverse order. For each: the terms of its output's gradient are summed where there are
+//! several, the weight gradient is computed, then the data gradient, then follow the exchange and the update. The
+//! weight gradient comes first in this order so that its exchange travels while the data gradient is computed.
+
+use super::lowering::{Lowering, Operands, VALUE_BYTES};
+use super::plan::Mode;
+use crate::cost::Price;
+use crate::layer::{Layer, LayerId, LayerKind, Statistics};
+use crate::task::{TaskKind, TensorId, TensorRole};
+
+impl Lowering<'_> {
+    /// Emits everything after the loss.
+    pub(super) fn backward(&mut self, loss: LayerId) {
+        for layer in self.network.layers().iter().rev() {
+            if layer.id == loss || !self.layers[layer.id.index()].needs_gradient {
+                continue;
+            }
+            let gradient = self.output_gradient(layer);
+            self.layer_backward(layer, gradient);
+        }
+    }
+
+    /// The gradient with respect to a layer's output: its only term, or the sum of all.
+    fn output_gradient(&mut self, layer: &Layer) -> TensorId {
+        let mut terms = std::mem::take(&mut self.layers[layer.id.index()].gradient_terms);
+        // Consumers were walked in reverse; the sum is in layer order.
+        terms.reverse();
+        if let [only] = terms[..] {
+            return only;
+        }
+        let sum = self.tensor(layer, TensorRole::ActivationGradient);
+        let bytes = self.activation_bytes(layer.id);
+        let n_terms = terms.len() as f64;
+        let price = Price::compute((n_terms - 1.0) * bytes / VALUE_BYTES, (n_terms + 1.0) * bytes);
+        let operands = Operands::new(terms, [sum]).in_place();
+        self.emit(layer, TaskKind::AccumulateGradient, operands, price);
+        sum
+    }
+
+    fn layer_backward(&mut self, layer: &Layer, gradient: TensorId) {
+        let sums = match &layer.kind {
+            LayerKind::BatchNorm(_) => Some(self.gradient_statistics(layer, gradient)),
+            _ => None,
+        };
+        let parameter_gradient = self.backward_weights(layer, gradient, sums);
+        self.backward_data(layer, gradient, sums);
+        if let Some(parameter_gradient) = parameter_gradient {
+            self.exchange_and_update(layer, parameter_gradient);
+        }
+    }
+
+    /// This rank's gradient sums of a batch normalization.
+    fn gradient_statistics(&mut self, layer: &Layer, gradient: TensorId) -> TensorId {
+        let sums = self.tensor(layer, TensorRole::LocalGradientSums);
+        let bytes = self.activation_bytes(layer.id);
+        let reads = [self.activation(layer.inputs[0]), gradient, self.batch_statistics(layer)];
+        let price = Price::compute(4.0 * bytes / VALUE_BYTES, 2.0 * bytes);
+        self.emit(layer, TaskKind::GradientStatistics, Operands::new(reads, [sums]), price);
+        sums
+    }
+
+    fn batch_statistics(&self, layer: &Layer) -> TensorId {
+        let statistics = self.layers[layer.id.index()].batch_statistics;
+        statistics.expect("the forward pass of a training plan keeps them")
+    }
+
+    fn backward_weights(
+        &mut self,
+        layer: &Layer,
+        gradient: TensorId,
+        sums: Option<TensorId>,
+    ) -> Option<TensorId> {
+        self.layers[layer.id.index()].parameters?;
+        let parameter_gradient = self.tensor(layer, TensorRole::ParameterGradient);
+        let (reads, price) = match (&layer.kind, sums) {
+            (_, Some(sums)) => {
+                (vec![sums], Price::compute(0.0, 2.0 * Self::parameter_bytes(layer)))
+            }
+            (LayerKind::Bias, None) => {
+                let bytes = self.activation_bytes(layer.id);
+                (vec![gradient], Price::compute(bytes / VALUE_BYTES, bytes))
+            }
+            _ => (vec![self.activation(layer.inputs[0]), gradient], self.forward_price(layer)),
+        };
+        let operands = Operands::new(reads, [parameter_gradient]);
+        self.emit(layer, TaskKind::BackwardWeights, operands, price);
+        Some(parameter_gradient)
+    }
+
+    fn backward_data(&mut self, layer: &Layer, gradient: TensorId, sums: Option<TensorId>) {
+        let wanted: Vec<LayerId> = layer
+            .inputs
+            .iter()
+            .copied()
+            .filter(|input| self.layers[input.index()].needs_gradient)
+            .collect();
+        if wanted.is_empty() {
+            return;
+        }
+        match &layer.kind {
+            // The gradient passes unchanged: the same tensor serves every input.
+            LayerKind::Add | LayerKind::Bias => self.pass_on(&wanted, gradient),
+            LayerKind::Flatten if self.is_one_pixel(layer.inputs[0]) => {
+                self.pass_on(&wanted, gradient);
+            }
+            _ => self.compute_backward_data(layer, &wanted, gradient, sums),
+        }
+    }
+
+    fn pass_on(&mut self, inputs: &[LayerId], gradient: TensorId) {
+        // In reverse, as everything here is: `output_gradient` turns the terms round.
+        for input in inputs.iter().rev() {
+            self.layers[input.index()].gradient_terms.push(gradient);
+        }
+    }
+
+    /// Reads after the gradient: convolution: backward weights; linear: parameters; activation functions: their
+    /// output; max pooling and local response normalization: input; batch normalization: input, batch
+    /// statistics, parameters, gathered gradient sums.
+    fn compute_backward_data(
+        &mut self,
+        layer: &Layer,
+        wanted: &[LayerId],
+        gradient: TensorId,
+        sums: Option<TensorId>,
+    ) {
+        let source = self.activation(layer.inputs[0]);
+        let output = self.activation(layer.id);
+        let parameters = self.layers[layer.id.index()].parameters;
+        let mut reads = vec![gradient];
+        let mut in_place = false;
+        match &layer.kind {
+            LayerKind::Conv2d(_) => reads.push(self.pack_weights(layer)),
+            LayerKind::Linear(_) => reads.extend(parameters),
+            LayerKind::Relu | LayerKind::Sigmoid | LayerKind::Tanh => {
+                reads.push(output);
+                in_place = true;
+            }
+            LayerKind::Dropout(_) => in_place = true,
+            LayerKind::MaxPool(_) | LayerKind::Lrn(_) => reads.push(source),
+            LayerKind::BatchNorm(norm) => {
+                let local = sums.expect("batch normalization has gradient sums");
+                let (channels, ..) = layer.shape.maps();
+                let gathered = match norm.statistics {
+                    Statistics::Minibatch => {
+                        self.gather(layer, local, TensorRole::GatheredGradientSums, 2 * channels)
+                    }
+                    Statistics::PerRank => local,
+                };
+                reads.extend([source, self.batch_statistics(layer)]);
+                reads.extend(parameters);
+                reads.push(gathered);
+            }
+            _ => {}
+        }
+        let mut writes = Vec::new();
+        for &input in wanted {
+            writes.push(self.tensor(self.network.layer(input), TensorRole::ActivationGradient));
+        }
+        for (&input, &term) in wanted.iter().zip(&writes).rev() {
+            self.layers[input.index()].gradient_terms.push(term);
+        }
+        let mut operands = Operands::new(reads, writes);
+        if in_place {
+            operands = operands.in_place();
+        }
+        let price = self.forward_price(layer);
+        self.emit(layer, TaskKind::BackwardData, operands, price);
+    }
+
+    fn pack_weights(&mut self, layer: &Layer) -> TensorId {
+        let parameters = self.layers[layer.id.index()].parameters;
+        let parameters = parameters.expect("a convolution has weights");
+        let packed = self.tensor(layer, TensorRole::BackwardWeights);
+        let price = Price::compute(0.0, 2.0 * Self::parameter_bytes(layer));
+        self.emit(layer, TaskKind::PackWeights, Operands::new([parameters], [packed]), price);
+        packed
+    }
+
+    fn exchange_and_update(&mut self, layer: &Layer, gradient: TensorId) {
+        let parameters = self.layers[layer.id.index()].parameters;
+        let parameters = parameters.expect("a layer with a parameter gradient has parameters");
+        let groups = self.mesh(layer.id).groups() as f64;
+        let bytes = Self::parameter_bytes(layer);
+        let exchange = Price::exchange(bytes * (groups - 1.0) / groups, groups - 1.0);
+        if groups > 1.0 {
+            let operands = Operands::new([gradient], [gradient]);
+            self.emit(layer, TaskKind::PartReduce, operands, exchange);
+        }
+        let mut writes = vec![parameters];
+        if self.options.mode == (Mode::Train { momentum: true }) {
+            writes.push(self.tensor(layer, TensorRole::Velocity));
+        }
+        let strip = bytes / groups;
+        let price = Price::compute(4.0 * strip / VALUE_BYTES, 5.0 * strip);
+        self.emit(layer, TaskKind::Update, Operands::new([gradient], writes), price);
+        if groups > 1.0 {
+            let operands = Operands::new([parameters], [parameters]);
+            self.emit(layer, TaskKind::PartBroadcast, operands, exchange);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The forward pass and the loss, as tasks.
+
+use super::lowering::{Lowering, METRICS, Operands, VALUE_BYTES};
+use crate::cost::Price;
+use crate::layer::{Layer, LayerId, LayerKind, Statistics};
+use crate::task::{TaskKind, TensorId, TensorRole};
+
+impl Lowering<'_> {
+    /// Emits every layer's forward tasks in topological order.
+    pub(super) fn forward(&mut self) {
+        for layer in self.network.layers() {
+            let activation = match &layer.kind {
+                LayerKind::SoftmaxCrossEntropy(_) => continue,
+                LayerKind::Input => self.load(layer),
+                LayerKind::Dropout(_) if !self.trains() => self.activation(layer.inputs[0]),
+                // A map of one pixel and a vector of features are the same values in the same order.
+                LayerKind::Flatten if self.is_one_pixel(layer.inputs[0]) => {
+                    self.activation(layer.inputs[0])
+                }
+                LayerKind::BatchNorm(norm) if self.trains() => {
+                    self.batch_norm(layer, norm.statistics)
+                }
+                LayerKind::BatchNorm(_) => self.batch_norm_score(layer),
+                _ => self.plain_forward(layer),
+            };
+            self.layers[layer.id.index()].activation = Some(activation);
+        }
+    }
+
+    /// Emits the loss and the collection of its sums over the ranks.
+    pub(super) fn loss(&mut self, loss: LayerId) {
+        let layer = self.network.layer(loss);
+        let logits = layer.inputs[0];
+        let losses = self.tensor(layer, TensorRole::SampleLosses);
+        let mut writes = vec![losses];
+        if self.trains() && self.layers[logits.index()].needs_gradient {
+            let gradient = self.tensor(self.network.layer(logits), TensorRole::ActivationGradient);
+            self.layers[logits.index()].gradient_terms.push(gradient);
+            writes.push(gradient);
+        }
+        let bytes = self.activation_bytes(logits);
+        let operands = Operands::new([self.activation(logits)], writes);
+        // Subtract the maximum, exponential, sum, divide, subtract the target: about ten operations a value.
+        let price = Price::compute(10.0 * bytes / VALUE_BYTES, 2.0 * bytes);
+        self.emit(layer, TaskKind::Loss, operands, price);
+
+        let metrics = self.tensor(layer, TensorRole::LocalMetrics);
+        let price = Price::compute(2.0 * self.local_minibatch, 8.0 * self.local_minibatch);
+        self.emit(layer, TaskKind::Metrics, Operands::new([losses], [metrics]), price);
+        let gathered = self.gather(layer, metrics, TensorRole::GatheredMetrics, METRICS);
+        self.emit(layer, TaskKind::Report, Operands::new([gathered], []), Price::default());
+    }
+
+    /// True where a layer's output has one pixel a channel.
+    pub(super) fn is_one_pixel(&self, layer: LayerId) -> bool {
+        let (_, h, w) = self.network.layer(layer).shape.maps();
+        h == 1 && w == 1
+    }
+
+    fn load(&mut self, layer: &Layer) -> TensorId {
+        let activation = self.tensor(layer, TensorRole::Activation);
+        let price = Price::compute(0.0, 2.0 * self.activation_bytes(layer.id));
+        self.emit(layer, TaskKind::Load, Operands::new([], [activation]), price);
+        activation
+    }
+
+    fn parameters(&mut self, layer: &Layer) -> Option<TensorId> {
+        if !layer.params.iter().any(|p| p.role.is_trainable()) {
+            return None;
+        }
+        let tensor = self.tensor(layer, TensorRole::Parameters);
+        self.layers[layer.id.index()].parameters = Some(tensor);
+        Some(tensor)
+    }
+
+    fn plain_forward(&mut self, layer: &Layer) -> TensorId {
+        let mut reads: Vec<_> = layer.inputs.iter().map(|&i| self.activation(i)).collect();
+        reads.extend(self.parameters(layer));
+        let activation = self.tensor(layer, TensorRole::Activation);
+        let mut operands = Operands::new(reads, [activation]);
+        if matches!(
+            layer.kind,
+            LayerKind::Relu
+                | LayerKind::Sigmoid
+                | LayerKind::Tanh
+                | LayerKind::Dropout(_)
+                | LayerKind::Bias
+        ) {
+            operands = operands.in_place();
+        }
+        self.emit(layer, TaskKind::Forward, operands, self.forward_price(layer));
+        activation
+    }
+
+    /// Flops of the layer's samples; bytes of inputs, output and parameters, each once.
+    pub(super) fn forward_price(&self, layer: &Layer) -> Price {
+        let flops = self.network.forward_flops_per_sample(layer.id) as f64 * self.local_minibatch;
+        let bytes = self.input_bytes(layer)
+            + self.activation_bytes(layer.id)
+            + Self::parameter_bytes(layer);
+        Price::compute(flops, bytes)
+    }
+
+    /// Statistics of this rank, those of all ranks, then the normalization itself.
+    fn batch_norm(&mut self, layer: &Layer, statistics: Statistics) -> TensorId {
+        let source = self.activation(layer.inputs[0]);
+        let bytes = self.activation_bytes(layer.id);
+        let local = self.tensor(layer, TensorRole::LocalStatistics);
+        let price = Price::compute(3.0 * bytes / VALUE_BYTES, 2.0 * bytes);
+        self.emit(layer, TaskKind::Statistics, Operands::new([source], [local]), price);
+        let (channels, ..) = layer.shape.maps();
+        let statistics = match statistics {
+            Statistics::Minibatch => {
+                self.gather(layer, local, TensorRole::GatheredStatistics, 2 * channels)
+            }
+            Statistics::PerRank => local,
+        };
+        let parameters = self.parameters(layer);
+        let activation = self.tensor(layer, TensorRole::Activation);
+        let batch = self.tensor(layer, TensorRole::BatchStatistics);
+        let running = self.tensor(layer, TensorRole::RunningStatistics);
+        self.layers[layer.id.index()].batch_statistics = Some(batch);
+        let reads = [Some(source), parameters, Some(statistics), Some(running)];
+        let operands = Operands::new(reads.into_iter().flatten(), [activation, batch, running]);
+        let price = Price::compute(2.0 * bytes / VALUE_BYTES, 2.0 * bytes);
+        self.emit(layer, TaskKind::Forward, operands, price);
+        activation
+    }
+
+    fn batch_norm_score(&mut self, layer: &Layer) -> TensorId {
+        let source = self.activation(layer.inputs[0]);
+        let parameters = self.parameters(layer);
+        let running = self.tensor(layer, TensorRole::RunningStatistics);
+        let activation = self.tensor(layer, TensorRole::Activation);
+        let reads = [Some(source), parameters, Some(running)];
+        let operands = Operands::new(reads.into_iter().flatten(), [activation]);
+        let bytes = self.activation_bytes(layer.id);
+        let price = Price::compute(2.0 * bytes / VALUE_BYTES, 2.0 * bytes);
+        self.emit(layer, TaskKind::Forward, operands, price);
+        activation
+    }
+}

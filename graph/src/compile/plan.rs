@@ -1,0 +1,126 @@
+//! The plan: a network with batch, ranks and strategy chosen, and the task graph of one iteration.
+
+use std::sync::Arc;
+
+use super::lowering::Lowering;
+use super::strategy::Strategy;
+use crate::cost::{Platform, Price};
+use crate::error::GraphError;
+use crate::network::Network;
+use crate::placement::share;
+use crate::task::TaskGraph;
+
+/// What an iteration is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Forward, backward and an update; `momentum` says whether the optimizer keeps a velocity.
+    Train {
+        /// True when the optimizer has momentum.
+        momentum: bool,
+    },
+    /// Forward and loss only; dropout passes through, batch normalization uses its running statistics.
+    Score,
+}
+
+/// What a network is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PlanOptions {
+    /// Samples of the largest minibatch, over all ranks.
+    pub minibatch: usize,
+    /// Ranks that share it.
+    pub ranks: usize,
+    /// Training or scoring.
+    pub mode: Mode,
+    /// How the ranks share the work.
+    pub strategy: Strategy,
+    /// Machine numbers for priorities.
+    pub platform: Platform,
+}
+
+/// A network compiled for a minibatch, a number of ranks and a strategy. Every rank compiles the same plan.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use lockstep_graph::{Mode, Plan, PlanOptions, Platform, Strategy, TaskKind, zoo};
+///
+/// let network = Arc::new(zoo::by_name("lenet").unwrap());
+/// let plan = Plan::compile(network, PlanOptions {
+///     minibatch: 64,
+///     ranks: 2,
+///     mode: Mode::Train { momentum: true },
+///     strategy: Strategy::Data,
+///     platform: Platform::default(),
+/// }).unwrap();
+/// // Two convolutions and two linear layers are exchanged; the first layer has no data gradient.
+/// let count = |kind| plan.tasks().tasks().filter(|t| t.kind == kind).count();
+/// assert_eq!(count(TaskKind::PartReduce), 4);
+/// assert_eq!(plan.local_minibatch(), 32);
+/// assert!(plan.tasks().tasks().all(|t| t.name != "conv1.backward_data"));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Plan {
+    network: Arc<Network>,
+    options: PlanOptions,
+    tasks: TaskGraph,
+}
+
+impl Plan {
+    /// Compiles.
+    ///
+    /// # Errors
+    /// The minibatch or the number of ranks is zero, or the network has no loss.
+    pub fn compile(network: Arc<Network>, options: PlanOptions) -> Result<Self, GraphError> {
+        if options.minibatch == 0 {
+            return Err(GraphError::EmptyMinibatch);
+        }
+        if options.ranks == 0 {
+            return Err(GraphError::UnevenMesh { ranks: 0, groups: 0 });
+        }
+        let loss = network
+            .loss()
+            .ok_or_else(|| GraphError::NoLoss { network: network.name().to_owned() })?;
+        let tasks = Lowering::new(&network, &options).run(loss);
+        Ok(Self { network, options, tasks })
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn network(&self) -> &Arc<Network> {
+        &self.network
+    }
+
+    /// What it was compiled for.
+    #[must_use]
+    pub fn options(&self) -> &PlanOptions {
+        &self.options
+    }
+
+    /// The tasks of one iteration.
+    #[must_use]
+    pub fn tasks(&self) -> &TaskGraph {
+        &self.tasks
+    }
+
+    /// Tasks and dependencies, to add memory-reuse edges to.
+    pub fn tasks_mut(&mut self) -> &mut TaskGraph {
+        &mut self.tasks
+    }
+
+    /// The most samples a rank has in one minibatch.
+    #[must_use]
+    pub fn local_minibatch(&self) -> usize {
+        share(self.options.minibatch, self.options.ranks, 0).len()
+    }
+
+    /// The sum of all prices: one rank's work in one iteration.
+    #[must_use]
+    pub fn price(&self) -> Price {
+        self.tasks.tasks().fold(Price::default(), |sum, task| Price {
+            flops: sum.flops + task.price.flops,
+            bytes: sum.bytes + task.price.bytes,
+            bytes_sent: sum.bytes_sent + task.price.bytes_sent,
+            messages: sum.messages + task.price.messages,
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! What networks are compiled into.
+
+use std::sync::Arc;
+
+use super::{Mode, Plan, PlanOptions, Strategy};
+use crate::builder::NetworkBuilder;
+use crate::cost::Platform;
+use crate::error::GraphError;
+use crate::layer::{BatchNorm, Conv2d, Dropout, Linear, SoftmaxCrossEntropy};
+use crate::network::Network;
+use crate::task::{Hazard, TaskKind};
+use crate::zoo;
+
+fn compile(network: Network, ranks: usize, mode: Mode) -> Plan {
+    let options = PlanOptions {
+        minibatch: 13,
+        ranks,
+        mode,
+        strategy: Strategy::Data,
+        platform: Platform::default(),
+    };
+    Plan::compile(Arc::new(network), options).unwrap()
+}
+
+const TRAIN: Mode = Mode::Train { momentum: true };
+
+fn names(plan: &Plan) -> Vec<&str> {
+    plan.tasks().tasks().map(|t| t.name.as_str()).collect()
+}
+
+/// Reads as `from -> to` for edges within, `from => to` for carried ones.
+fn has_edge(plan: &Plan, from: &str, to: &str, carried: bool) -> bool {
+    plan.tasks().dependencies().any(|(a, b, d)| {
+        let name = |id| plan.tasks().task(id).name.as_str();
+        name(a) == from && name(b) == to && d.carried == carried
+    })
+}
+
+fn two_layers() -> Network {
+    let mut net = NetworkBuilder::new("two");
+    let data = net.input("data", 6).unwrap();
+    let a = net.linear("a", data, Linear::new(5)).unwrap();
+    let s = net.sigmoid("s", a).unwrap();
+    let b = net.linear("b", s, Linear::new(3)).unwrap();
+    net.softmax_cross_entropy("loss", b, SoftmaxCrossEntropy::default()).unwrap();
+    net.build().unwrap()
+}
+
+#[test]
+fn one_rank_exchanges_nothing_and_the_first_layer_has_no_data_gradient() {
+    let plan = compile(two_layers(), 1, TRAIN);
+    let expected = [
+        "data.load",
+        "a.forward",
+        "s.forward",
+        "b.forward",
+        "loss.loss",
+        "loss.metrics",
+        "loss.report",
+        "b.backward_weights",
+        "b.backward_data",
+        "b.update",
+        "s.backward_data",
+        "a.backward_weights",
+        "a.update",
+    ];
+    assert_eq!(names(&plan), expected);
+}
+
+#[test]
+fn several_ranks_exchange_each_layers_parameters_and_gather_the_loss() {
+    let plan = compile(two_layers(), 3, TRAIN);
+    let exchanges: Vec<_> = plan
+        .tasks()
+        .tasks()
+        .filter(|t| t.kind.is_communication())
+        .map(|t| t.name.as_str())
+        .collect();
+    let expected = [
+        "loss.redistribute",
+        "b.part_reduce",
+        "b.part_broadcast",
+        "a.part_reduce",
+        "a.part_broadcast",
+    ];
+    assert_eq!(exchanges, expected);
+    // 13 samples on 3 ranks: the busiest has 5.
+    assert_eq!(plan.local_minibatch(), 5);
+    let reduce = plan.tasks().tasks().find(|t| t.name == "a.part_reduce").unwrap();
+    assert!((reduce.price.bytes_sent - 35.0 * 4.0 * 2.0 / 3.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_layers_next_forward_waits_for_its_own_parameters_and_for_no_others() {
+    let plan = compile(two_layers(), 2, TRAIN);
+    assert!(has_edge(&plan, "a.part_broadcast", "a.forward", true));
+    assert!(has_edge(&plan, "b.part_broadcast", "b.forward", true));
+    assert!(!has_edge(&plan, "b.part_broadcast", "a.forward", true));
+    // Parameters are overwritten only when this iteration has read them for the last time.
+    assert!(has_edge(&plan, "b.backward_data", "b.update", false));
+    assert!(has_edge(&plan, "b.update", "b.part_broadcast", false));
+}
+
+#[test]
+fn the_weight_gradient_comes_before_the_data_gradient_when_it_is_exchanged() {
+    let plan = compile(zoo::golden::small_vgg().unwrap(), 2, TRAIN);
+    for data in plan.tasks().tasks().filter(|t| t.kind == TaskKind::BackwardData) {
+        let weights = plan
+            .tasks()
+            .tasks()
+            .find(|t| t.kind == TaskKind::BackwardWeights && t.layer == data.layer);
+        if let Some(weights) = weights {
+            assert!(weights.critical_path > data.critical_path, "{}", weights.name);
+        }
+    }
+}
+
+#[test]
+fn gradients_at_a_fan_out_are_summed_in_layer_order() {
+    let plan = compile(zoo::golden::small_resnet().unwrap(), 1, TRAIN);
+    let sums: Vec<_> = plan
+        .tasks()
+        .tasks()
+        .filter(|t| t.kind == TaskKind::AccumulateGradient)
+        .map(|t| t.reads.iter().map(|&r| plan.tasks().tensor(r).layer).collect::<Vec<_>>())
+        .collect();
+    // Both blocks read their input twice.
+    assert_eq!(sums.len(), 2);
+    assert!(sums.iter().all(|terms| terms.len() == 2));
+}
+
+#[test]
+fn batch_normalization_gathers_statistics_of_all_ranks_unless_told_otherwise() {
+    let build = |norm: BatchNorm| {
+        let mut net = NetworkBuilder::new("bn");
+        let data = net.input("data", (3, 6, 6)).unwrap();
+        let conv = net.conv2d("conv", data, Conv2d::new(4, 3)).unwrap();
+        let bn = net.batch_norm("bn", conv, norm).unwrap();
+        let flat = net.flatten("flat", bn).unwrap();
+        let fc = net.linear("fc", flat, Linear::new(2)).unwrap();
+        net.softmax_cross_entropy("loss", fc, SoftmaxCrossEntropy::default()).unwrap();
+        net.build().unwrap()
+    };
+    let gathers = |plan: &Plan| names(plan).iter().filter(|n| **n == "bn.redistribute").count();
+    assert_eq!(gathers(&compile(build(BatchNorm::default()), 2, TRAIN)), 2);
+    assert_eq!(gathers(&compile(build(BatchNorm::default()), 1, TRAIN)), 0);
+    assert_eq!(gathers(&compile(build(BatchNorm::default().per_rank()), 2, TRAIN)), 0);
+    let score = compile(build(BatchNorm::default()), 2, Mode::Score);
+    assert!(!names(&score).contains(&"bn.statistics"));
+}
+
+#[test]
+fn scoring_passes_dropout_through() {
+    let mut net = NetworkBuilder::new("dropout");
+    let data = net.input("data", 4).unwrap();
+    let dropped = net.dropout("dropout", data, Dropout::new(0.5)).unwrap();
+    let fc = net.linear("fc", dropped, Linear::new(2)).unwrap();
+    net.softmax_cross_entropy("loss", fc, SoftmaxCrossEntropy::default()).unwrap();
+    let net = net.build().unwrap();
+    assert!(names(&compile(net.clone(), 1, TRAIN)).contains(&"dropout.forward"));
+    assert!(!names(&compile(net, 1, Mode::Score)).contains(&"dropout.forward"));
+}
+
+#[test]
+fn tasks_are_numbered_in_a_topological_order_and_paths_shrink_along_edges() {
+    for ranks in [1, 4] {
+        let plan = compile(zoo::golden::small_resnet().unwrap(), ranks, TRAIN);
+        for (from, to, dependency) in plan.tasks().dependencies() {
+            if dependency.carried {
+                continue;
+            }
+            assert!(from < to);
+            let path = |id| plan.tasks().task(id).critical_path;
+            assert!(path(from) >= path(to) || plan.tasks().task(to).kind == TaskKind::BackwardWeights);
+        }
+    }
+}
+
+#[test]
+fn every_reason_to_wait_is_named() {
+    let plan = compile(two_layers(), 2, TRAIN);
+    let hazards: Vec<Hazard> = plan.tasks().dependencies().map(|(_, _, d)| d.hazard).collect();
+    assert!(hazards.contains(&Hazard::ReadAfterWrite));
+    assert!(hazards.contains(&Hazard::WriteAfterRead));
+}
+
+#[test]
+fn empty_minibatches_and_networks_without_a_loss_are_refused() {
+    let options = PlanOptions {
+        minibatch: 0,
+        ranks: 1,
+        mode: TRAIN,
+        strategy: Strategy::Data,
+        platform: Platform::default(),
+    };
+    let network = Arc::new(two_layers());
+    let refused = Plan::compile(Arc::clone(&network), options).unwrap_err();
+    assert_eq!(refused, GraphError::EmptyMinibatch);
+    let refused = Plan::compile(network, PlanOptions { minibatch: 4, ranks: 0, ..options });
+    assert!(refused.is_err());
+    let mut net = NetworkBuilder::new("headless");
+    let data = net.input("data", 4).unwrap();
+    net.linear("fc", data, Linear::new(2)).unwrap();
+    let headless = Arc::new(net.build().unwrap());
+    let refused = Plan::compile(headless, PlanOptions { minibatch: 4, ..options }).unwrap_err();
+    assert_eq!(refused.to_string(), GraphError::NoLoss { network: "headless".to_owned() }.to_string());
+}

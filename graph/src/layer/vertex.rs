@@ -1,0 +1,48 @@
+//! One layer of a network, and its index.
+
+use serde::{Deserialize, Serialize};
+
+use super::kind::LayerKind;
+use super::param::Param;
+use crate::shape::Shape;
+
+/// Index of a [`Layer`] in its network; layers are numbered in topological order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LayerId(u32);
+
+impl LayerId {
+    pub(crate) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a network has fewer than 2^32 layers"))
+    }
+
+    /// Position in [`Network::layers`](crate::Network::layers).
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One layer: what the user asked for, and the shapes that follow from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    /// Its index.
+    pub id: LayerId,
+    /// Its name, unique in the network.
+    pub name: String,
+    /// What it computes.
+    pub kind: LayerKind,
+    /// The layers whose outputs it reads, in the order that matters to [`LayerKind::Concat`].
+    pub inputs: Vec<LayerId>,
+    /// Its output, for one sample.
+    pub shape: Shape,
+    /// What it keeps between iterations, in the order of PyTorch's `state_dict`.
+    pub params: Vec<Param>,
+}
+
+impl Layer {
+    /// Number of trainable values.
+    #[must_use]
+    pub fn parameter_count(&self) -> usize {
+        self.params.iter().filter(|p| p.role.is_trainable()).map(Param::elements).sum()
+    }
+}

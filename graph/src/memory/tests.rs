@@ -1,0 +1,154 @@
+//! Shared memory is safe in every order that the dependencies allow, within and across iterations.
+
+use std::sync::Arc;
+
+use petgraph::algo::has_path_connecting;
+use petgraph::graph::{DiGraph, NodeIndex};
+
+use super::MemoryPlan;
+use crate::compile::{Mode, Plan, PlanOptions, Strategy};
+use crate::cost::Platform;
+use crate::network::Network;
+use crate::task::{TaskGraph, TaskId, TensorId, TensorRole};
+use crate::zoo;
+
+const ITERATIONS: usize = 3;
+
+fn plan(network: Network, ranks: usize, mode: Mode) -> (Plan, MemoryPlan) {
+    let mut plan = Plan::compile(
+        Arc::new(network),
+        PlanOptions {
+            minibatch: 8 * ranks,
+            ranks,
+            mode,
+            strategy: Strategy::Data,
+            platform: Platform::default(),
+        },
+    )
+    .unwrap();
+    let network = Arc::clone(plan.network());
+    let lens: Vec<usize> = plan
+        .tasks()
+        .tensors()
+        .iter()
+        .map(|t| match t.role {
+            TensorRole::Activation | TensorRole::ActivationGradient => {
+                8 * network.layer(t.layer).shape.elements()
+            }
+            _ => 100 + t.id.index() % 7,
+        })
+        .collect();
+    let memory = MemoryPlan::new(plan.tasks_mut(), &lens, 16);
+    (plan, memory)
+}
+
+/// Several iterations as one graph: within, carried, and every task after itself.
+fn unrolled(graph: &TaskGraph) -> DiGraph<(), ()> {
+    let n = graph.tasks().len();
+    let mut unrolled = DiGraph::new();
+    for _ in 0..ITERATIONS * n {
+        unrolled.add_node(());
+    }
+    let node = |iteration: usize, task: TaskId| NodeIndex::new(iteration * n + task.index());
+    for iteration in 0..ITERATIONS {
+        for (from, to, dependency) in graph.dependencies() {
+            let target = iteration + usize::from(dependency.carried);
+            if target < ITERATIONS {
+                unrolled.add_edge(node(iteration, from), node(target, to), ());
+            }
+        }
+        if iteration + 1 < ITERATIONS {
+            for task in graph.tasks() {
+                unrolled.add_edge(node(iteration, task.id), node(iteration + 1, task.id), ());
+            }
+        }
+    }
+    unrolled
+}
+
+fn users(graph: &TaskGraph, tensor: TensorId) -> Vec<TaskId> {
+    let touches = |t: &&crate::task::Task| t.reads.contains(&tensor) || t.writes.contains(&tensor);
+    graph.tasks().filter(touches).map(|t| t.id).collect()
+}
+
+fn check(network: Network, ranks: usize, mode: Mode) {
+    let (plan, memory) = plan(network, ranks, mode);
+    let graph = plan.tasks();
+    let n = graph.tasks().len();
+    let unrolled = unrolled(graph);
+    let before = |a: usize, b: usize| {
+        a == b || has_path_connecting(&unrolled, NodeIndex::new(a), NodeIndex::new(b), None)
+    };
+    let placed: Vec<TensorId> =
+        graph.tensors().iter().map(|t| t.id).filter(|&t| memory.range(t).is_some()).collect();
+    let mut shared = 0;
+    for (i, &a) in placed.iter().enumerate() {
+        for &b in &placed[i + 1..] {
+            let (ra, rb) = (memory.range(a).unwrap(), memory.range(b).unwrap());
+            assert!(ra.end <= memory.len() && rb.end <= memory.len());
+            if ra.end <= rb.start || rb.end <= ra.start {
+                continue;
+            }
+            shared += 1;
+            for ua in users(graph, a) {
+                for ub in users(graph, b) {
+                    let (a0, b0) = (ua.index(), ub.index());
+                    let ordered = before(a0, b0) || before(b0, a0);
+                    // What the one iteration is done with, the next one may overwrite: not earlier.
+                    let in_turn = before(a0, n + b0) && before(b0, n + a0);
+                    assert!(
+                        ordered && in_turn,
+                        "{} and {} share memory but {} and {} are not ordered",
+                        graph.tensor(a).name,
+                        graph.tensor(b).name,
+                        graph.task(ua).name,
+                        graph.task(ub).name
+                    );
+                }
+            }
+        }
+    }
+    assert!(shared > 0, "nothing is shared");
+}
+
+#[test]
+fn shared_memory_is_never_used_by_two_unordered_tasks() {
+    for mode in [Mode::Train { momentum: true }, Mode::Score] {
+        for ranks in [1, 2] {
+            check(zoo::golden::lenet().unwrap(), ranks, mode);
+            check(zoo::golden::small_resnet().unwrap(), ranks, mode);
+        }
+    }
+}
+
+#[test]
+fn scoring_needs_two_activations_at_a_time_however_deep_the_network() {
+    let (plan, memory) = plan(zoo::golden::small_vgg().unwrap(), 1, Mode::Score);
+    let elements = |name: &str| 8 * plan.network().find(name).unwrap().shape.elements();
+    // The widest moment: the input of the first convolution and its output, in which the ReLU works in place.
+    let widest = elements("data") + elements("0");
+    assert!(memory.len() <= widest + 4096, "{} {widest}", memory.len());
+}
+
+#[test]
+fn activation_functions_work_in_place() {
+    let (plan, memory) = plan(zoo::golden::lenet().unwrap(), 2, Mode::Train { momentum: true });
+    for task in plan.tasks().tasks().filter(|t| t.in_place.is_some()) {
+        assert!(memory.is_in_place(task), "{}", task.name);
+    }
+}
+
+#[test]
+fn what_travels_between_ranks_shares_with_nothing() {
+    let (plan, memory) = plan(zoo::golden::small_resnet().unwrap(), 2, Mode::Train { momentum: true });
+    let graph = plan.tasks();
+    for task in graph.tasks().filter(|t| t.kind.is_communication()) {
+        for &tensor in task.reads.iter().chain(&task.writes) {
+            let Some(range) = memory.range(tensor) else { continue };
+            for other in graph.tensors().iter().filter(|t| t.id != tensor) {
+                let Some(other_range) = memory.range(other.id) else { continue };
+                assert!(range.end <= other_range.start || other_range.end <= range.start);
+            }
+        }
+    }
+}

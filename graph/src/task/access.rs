@@ -1,0 +1,81 @@
+//! Tensors of a task graph: named values in one buffer, with the role they play.
+
+use serde::Serialize;
+
+use crate::layer::LayerId;
+use crate::placement::Placement;
+
+/// Index of a [`Tensor`] in its task graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct TensorId(u32);
+
+impl TensorId {
+    pub(crate) fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a task graph holds fewer than 2^32 tensors"))
+    }
+
+    /// Position in [`TaskGraph::tensors`](crate::TaskGraph::tensors).
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What the values of a tensor are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
+pub enum TensorRole {
+    /// A layer's output for this rank's samples.
+    Activation,
+    /// The loss's gradient with respect to a layer's output: one consumer's term, or the sum of all.
+    ActivationGradient,
+    /// All trainable parameters of a layer, flat: one exchange, one update.
+    Parameters,
+    /// The gradient of [`TensorRole::Parameters`], same order.
+    ParameterGradient,
+    /// The optimizer's momentum for the strip that this rank owns.
+    Velocity,
+    /// A convolution's weights in the order that its data gradient reads; made anew each iteration.
+    BackwardWeights,
+    /// Running mean and variance of a batch normalization.
+    RunningStatistics,
+    /// This rank's mean and squared deviations of a batch normalization's input.
+    LocalStatistics,
+    /// [`TensorRole::LocalStatistics`] of every rank.
+    GatheredStatistics,
+    /// Mean and inverse deviation over the minibatch, kept for the backward pass.
+    BatchStatistics,
+    /// This rank's sums for a batch normalization's gradients.
+    LocalGradientSums,
+    /// [`TensorRole::LocalGradientSums`] of every rank.
+    GatheredGradientSums,
+    /// One loss and one hit-or-miss a sample of this rank.
+    SampleLosses,
+    /// This rank's sums of loss and hits.
+    LocalMetrics,
+    /// [`TensorRole::LocalMetrics`] of every rank.
+    GatheredMetrics,
+}
+
+impl TensorRole {
+    /// True for what outlives an iteration, so that its memory is never shared with another tensor.
+    #[must_use]
+    pub fn is_persistent(self) -> bool {
+        matches!(self, Self::Parameters | Self::Velocity | Self::RunningStatistics)
+    }
+}
+
+/// A named value in one buffer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tensor {
+    /// Its index.
+    pub id: TensorId,
+    /// Readable name: layer and role, `conv1.activation`.
+    pub name: String,
+    /// What its values are.
+    pub role: TensorRole,
+    /// The layer it belongs to.
+    pub layer: LayerId,
+    /// Which part every rank holds.
+    pub placement: Placement,
+}

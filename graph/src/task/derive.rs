@@ -1,0 +1,179 @@
+//! Dependencies derived from what tasks read and write.
+//!
+//! Tasks are given in a sequential order that would be correct if they ran one after another, iteration
+//! after iteration. Two iterations are walked in that order; for every tensor the last writer and the readers since
+//! are remembered, which yields each read-after-write, write-after-read and write-after-write pair. A pair inside
+//! the first iteration is an edge *within*, a pair from the first to the second one an edge *carried*.
+
+use std::collections::BTreeMap;
+
+use petgraph::graph::{DiGraph, NodeIndex};
+
+use super::access::TensorId;
+use super::graph::{Dependency, Hazard, Task, TaskGraph, TaskGraphBuilder, TaskId};
+use crate::cost::Platform;
+
+/// Who touched a tensor last: task and iteration (0 or 1).
+#[derive(Debug, Clone, Default)]
+struct LastAccess {
+    writer: Option<(TaskId, u8)>,
+    readers: Vec<(TaskId, u8)>,
+}
+
+impl TaskGraphBuilder {
+    /// The graph of the collected tasks, with dependencies and critical paths.
+    ///
+    /// # Cost
+    /// O(V + E) for the dependencies, where E counts reader-writer pairs.
+    pub(crate) fn finish(self, platform: &Platform) -> TaskGraph {
+        let edges = dependencies(&self.tasks, self.tensors.len());
+        let mut graph = DiGraph::with_capacity(self.tasks.len(), edges.len());
+        for task in self.tasks {
+            graph.add_node(task);
+        }
+        for ((from, to, carried), (tensor, hazard)) in edges {
+            let dependency = Dependency { tensor, hazard, carried };
+            graph.add_edge(node(from), node(to), dependency);
+        }
+        let mut graph = TaskGraph { graph, tensors: self.tensors };
+        graph.assign_critical_paths(platform);
+        graph
+    }
+}
+
+impl TaskGraph {
+    /// Adds a carried edge, unless one between these tasks is there already.
+    pub(crate) fn add_carried(&mut self, from: TaskId, to: TaskId, tensor: TensorId) {
+        let known = self.successors(from).any(|(id, d)| id == to && d.carried);
+        if !known {
+            let dependency = Dependency { tensor, hazard: Hazard::MemoryReuse, carried: true };
+            self.graph.add_edge(node(from), node(to), dependency);
+        }
+    }
+}
+
+fn node(id: TaskId) -> NodeIndex {
+    NodeIndex::new(id.index())
+}
+
+type EdgeKey = (TaskId, TaskId, bool);
+
+/// One edge a (from, to, carried); of several reasons the first in hazard order is kept.
+fn dependencies(tasks: &[Task], n_tensors: usize) -> BTreeMap<EdgeKey, (TensorId, Hazard)> {
+    let mut last = vec![LastAccess::default(); n_tensors];
+    let mut edges: BTreeMap<EdgeKey, (TensorId, Hazard)> = BTreeMap::new();
+    let mut add = |from: (TaskId, u8), to: (TaskId, u8), tensor, hazard| {
+        // Pairs inside the second iteration repeat those inside the first.
+        let inside_second = from.1 == 1;
+        if from.0 == to.0 && from.1 == to.1 || inside_second {
+            return;
+        }
+        // A task never overtakes itself; the scheduler runs its instances in order without being told.
+        if from.0 == to.0 {
+            return;
+        }
+        let key = (from.0, to.0, to.1 == 1);
+        let reason = edges.entry(key).or_insert((tensor, hazard));
+        if hazard < reason.1 {
+            *reason = (tensor, hazard);
+        }
+    };
+    for iteration in 0..2 {
+        for task in tasks {
+            let this = (task.id, iteration);
+            for &tensor in &task.reads {
+                let access = &mut last[tensor.index()];
+                if let Some(writer) = access.writer {
+                    add(writer, this, tensor, Hazard::ReadAfterWrite);
+                }
+                access.readers.push(this);
+            }
+            for &tensor in &task.writes {
+                let access = &mut last[tensor.index()];
+                if let Some(writer) = access.writer {
+                    add(writer, this, tensor, Hazard::WriteAfterWrite);
+                }
+                for &reader in &access.readers {
+                    add(reader, this, tensor, Hazard::WriteAfterRead);
+                }
+                access.readers.clear();
+                access.writer = Some(this);
+            }
+        }
+    }
+    edges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::access::TensorRole;
+    use super::super::graph::{NewTask, TaskKind};
+    use super::*;
+    use crate::cost::Price;
+    use crate::layer::LayerId;
+    use crate::placement::{Mesh, Placement};
+
+    /// Builds a graph from `(reads, writes)` rows over `n` tensors and lists its edges as text.
+    #[track_caller]
+    fn check(n: usize, rows: &[(&[usize], &[usize])], expected: &[&str]) {
+        let mut builder = TaskGraphBuilder::default();
+        let layer = LayerId::new(0);
+        let placement = Placement::activation(Mesh::data_parallel(1));
+        for i in 0..n {
+            builder.tensor(layer, TensorRole::Activation, format!("x{i}"), placement);
+        }
+        for (reads, writes) in rows {
+            let ids = |list: &[usize]| list.iter().map(|&i| TensorId::new(i)).collect();
+            builder.task(NewTask {
+                kind: TaskKind::Forward,
+                layer,
+                name: String::new(),
+                reads: ids(reads),
+                writes: ids(writes),
+                in_place: None,
+                price: Price::default(),
+            });
+        }
+        let graph = builder.finish(&Platform::default());
+        let mut got: Vec<String> = graph
+            .dependencies()
+            .map(|(a, b, d)| {
+                let arrow = if d.carried { "=>" } else { "->" };
+                format!("{}{arrow}{} {:?}", a.index(), b.index(), d.hazard)
+            })
+            .collect();
+        got.sort();
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn a_reader_waits_for_its_writer_and_the_next_writer_for_the_reader() {
+        check(1, &[(&[], &[0]), (&[0], &[])], &["0->1 ReadAfterWrite", "1=>0 WriteAfterRead"]);
+    }
+
+    #[test]
+    fn parameters_are_carried_into_the_next_iteration() {
+        // 0 reads the parameters, 1 updates them.
+        check(1, &[(&[0], &[]), (&[], &[0])], &["0->1 WriteAfterRead", "1=>0 ReadAfterWrite"]);
+    }
+
+    #[test]
+    fn a_task_that_reads_and_writes_orders_both_sides() {
+        // gradient -> part-reduce in place -> update
+        check(
+            1,
+            &[(&[], &[0]), (&[0], &[0]), (&[0], &[])],
+            &[
+                "0->1 ReadAfterWrite",
+                "1->2 ReadAfterWrite",
+                "1=>0 WriteAfterWrite",
+                "2=>0 WriteAfterRead",
+            ],
+        );
+    }
+
+    #[test]
+    fn independent_tasks_have_no_edge() {
+        check(2, &[(&[], &[0]), (&[], &[1])], &[]);
+    }
+}

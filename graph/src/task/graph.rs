@@ -1,0 +1,280 @@
+//! Tasks, dependencies and the graph of both.
+
+use petgraph::Direction;
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::EdgeRef;
+use serde::Serialize;
+
+use super::access::{Tensor, TensorId, TensorRole};
+use crate::cost::Price;
+use crate::layer::LayerId;
+use crate::placement::Placement;
+
+/// Index of a [`Task`] in its graph; also its place in the sequential order of one iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct TaskId(u32);
+
+impl TaskId {
+    /// The task at a position of [`TaskGraph::tasks`].
+    ///
+    /// # Panics
+    /// The position is 2^32 or more.
+    #[must_use]
+    pub fn from_index(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a task graph holds fewer than 2^32 tasks"))
+    }
+
+    /// Position in [`TaskGraph::tasks`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a task does. Operands are listed in the order in which [`Task::reads`] and [`Task::writes`] hold them;
+/// `?` marks one that is there only where it applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
+pub enum TaskKind {
+    /// Brings the minibatch's samples into the input tensor. Writes: activation.
+    Load,
+    /// A layer's output. Reads: one activation an input, parameters?, statistics? (batch normalization: gathered when
+    /// training, running when scoring). Writes: activation, batch statistics?, running statistics?.
+    Forward,
+    /// Batch normalization: this rank's statistics. Reads: activation. Writes: local statistics.
+    Statistics,
+    /// Loss of every sample and, when training, its gradient. Reads: logits. Writes: sample losses, activation gradient?.
+    Loss,
+    /// Sums the samples' losses and hits. Reads: sample losses. Writes: local metrics.
+    Metrics,
+    /// Hands the iteration's result to the caller. Reads: gathered metrics.
+    Report,
+    /// The gradient at a fan-out: the sum of the consumers' terms in layer order. Reads: terms. Writes: activation gradient.
+    AccumulateGradient,
+    /// A convolution's weights rearranged for its data gradient. Reads: parameters. Writes: backward weights.
+    PackWeights,
+    /// Batch normalization: this rank's gradient sums. Reads: activation, gradient, batch statistics. Writes: local gradient sums.
+    GradientStatistics,
+    /// A layer's gradient with respect to its inputs. Reads: gradient of the output, then what the layer needs (see the
+    /// compiler). Writes: one gradient an input that needs one.
+    BackwardData,
+    /// A layer's gradient with respect to its parameters. Reads: activation, gradient (batch normalization: local gradient sums). Writes: parameter gradient.
+    BackwardWeights,
+    /// Communication: each rank ends owning its strip of the summed gradient. Reads and writes: parameter gradient.
+    PartReduce,
+    /// The optimizer's step on the owned strip. Reads: parameter gradient. Writes: parameters, velocity?.
+    Update,
+    /// Communication: each owner sends its strip of new parameters to all. Reads and writes: parameters.
+    PartBroadcast,
+    /// Communication: a tensor changes its placement. Reads: source. Writes: destination.
+    Redistribute,
+}
+
+impl TaskKind {
+    /// True where the communication thread does the work.
+    #[must_use]
+    pub fn is_communication(self) -> bool {
+        matches!(self, Self::PartReduce | Self::PartBroadcast | Self::Redistribute)
+    }
+
+    /// The pass's name in traces and tables.
+    #[must_use]
+    pub fn pass(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Forward => "forward",
+            Self::Statistics => "statistics",
+            Self::Loss => "loss",
+            Self::Metrics => "metrics",
+            Self::Report => "report",
+            Self::AccumulateGradient => "accumulate_gradient",
+            Self::PackWeights => "pack_weights",
+            Self::GradientStatistics => "gradient_statistics",
+            Self::BackwardData => "backward_data",
+            Self::BackwardWeights => "backward_weights",
+            Self::PartReduce => "part_reduce",
+            Self::Update => "update",
+            Self::PartBroadcast => "part_broadcast",
+            Self::Redistribute => "redistribute",
+        }
+    }
+}
+
+/// One piece of an iteration's work.
+#[derive(Debug, Clone, Serialize)]
+pub struct Task {
+    /// Its index.
+    pub id: TaskId,
+    /// What it does.
+    pub kind: TaskKind,
+    /// The layer it belongs to.
+    pub layer: LayerId,
+    /// Readable name: layer and pass, `conv1.forward`.
+    pub name: String,
+    /// Tensors read, in the order that [`TaskKind`] gives.
+    pub reads: Vec<TensorId>,
+    /// Tensors written (some also read), in the order that [`TaskKind`] gives.
+    pub writes: Vec<TensorId>,
+    /// A written tensor that may live in a read tensor's memory, because the computation can be done in place.
+    pub in_place: Option<InPlace>,
+    /// What it costs one rank.
+    pub price: Price,
+    /// Seconds, by price, from this task's start to the end of the longest chain that hangs on it, the next
+    /// iteration's forward pass included. Ready tasks are served longest chain first.
+    pub critical_path: f64,
+}
+
+/// A computation that can be done in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct InPlace {
+    /// The operand that is overwritten.
+    pub source: TensorId,
+    /// The result.
+    pub result: TensorId,
+}
+
+/// Why one task must wait for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub enum Hazard {
+    /// The later task reads what the earlier one wrote.
+    ReadAfterWrite,
+    /// The later task overwrites what the earlier one read.
+    WriteAfterRead,
+    /// The later task overwrites what the earlier one wrote.
+    WriteAfterWrite,
+    /// The later task writes memory that held the earlier one's tensor (see [`MemoryPlan`](crate::MemoryPlan)).
+    MemoryReuse,
+}
+
+/// An edge of the task graph.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Dependency {
+    /// The tensor it is about.
+    pub tensor: TensorId,
+    /// Why.
+    pub hazard: Hazard,
+    /// False: within the iteration. True: from this iteration into the next.
+    pub carried: bool,
+}
+
+/// All tasks of one iteration with their dependencies.
+///
+/// # Examples
+/// See [`Plan`](crate::Plan).
+#[derive(Debug, Clone)]
+pub struct TaskGraph {
+    pub(super) graph: DiGraph<Task, Dependency>,
+    pub(super) tensors: Vec<Tensor>,
+}
+
+impl TaskGraph {
+    /// Tasks in a valid sequential order of one iteration.
+    pub fn tasks(&self) -> impl ExactSizeIterator<Item = &Task> {
+        self.graph.raw_nodes().iter().map(|node| &node.weight)
+    }
+
+    /// One task.
+    #[must_use]
+    pub fn task(&self, id: TaskId) -> &Task {
+        &self.graph[NodeIndex::new(id.index())]
+    }
+
+    /// All tensors.
+    #[must_use]
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// One tensor.
+    #[must_use]
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.index()]
+    }
+
+    /// The tensor with this role of this layer; where there are several, the first.
+    #[must_use]
+    pub fn find_tensor(&self, layer: LayerId, role: TensorRole) -> Option<TensorId> {
+        self.tensors.iter().find(|t| t.layer == layer && t.role == role).map(|t| t.id)
+    }
+
+    /// The tasks that wait for `id`, each with the reason; one row a (task, carried) pair.
+    pub fn successors(&self, id: TaskId) -> impl Iterator<Item = (TaskId, Dependency)> + '_ {
+        self.graph
+            .edges_directed(NodeIndex::new(id.index()), Direction::Outgoing)
+            .map(|e| (TaskId::from_index(e.target().index()), *e.weight()))
+    }
+
+    /// The tasks that `id` waits for, each with the reason.
+    pub fn predecessors(&self, id: TaskId) -> impl Iterator<Item = (TaskId, Dependency)> + '_ {
+        self.graph
+            .edges_directed(NodeIndex::new(id.index()), Direction::Incoming)
+            .map(|e| (TaskId::from_index(e.source().index()), *e.weight()))
+    }
+
+    /// All edges: from, to, why.
+    pub fn dependencies(&self) -> impl Iterator<Item = (TaskId, TaskId, Dependency)> + '_ {
+        self.graph.edge_references().map(|e| {
+            (
+                TaskId::from_index(e.source().index()),
+                TaskId::from_index(e.target().index()),
+                *e.weight(),
+            )
+        })
+    }
+
+    /// The graph itself, for algorithms of petgraph; node indices are task ids.
+    #[must_use]
+    pub fn as_petgraph(&self) -> &DiGraph<Task, Dependency> {
+        &self.graph
+    }
+}
+
+/// Collects tasks in their sequential order; [`finish`](Self::finish) adds everything that can be derived from it.
+#[derive(Debug, Default)]
+pub(crate) struct TaskGraphBuilder {
+    pub(super) tasks: Vec<Task>,
+    pub(super) tensors: Vec<Tensor>,
+}
+
+/// A task before it has an index.
+#[derive(Debug)]
+pub(crate) struct NewTask {
+    pub(crate) kind: TaskKind,
+    pub(crate) layer: LayerId,
+    pub(crate) name: String,
+    pub(crate) reads: Vec<TensorId>,
+    pub(crate) writes: Vec<TensorId>,
+    pub(crate) in_place: Option<InPlace>,
+    pub(crate) price: Price,
+}
+
+impl TaskGraphBuilder {
+    pub(crate) fn tensor(
+        &mut self,
+        layer: LayerId,
+        role: TensorRole,
+        name: String,
+        placement: Placement,
+    ) -> TensorId {
+        let id = TensorId::new(self.tensors.len());
+        self.tensors.push(Tensor { id, name, role, layer, placement });
+        id
+    }
+
+    pub(crate) fn task(&mut self, task: NewTask) -> TaskId {
+        let id = TaskId::from_index(self.tasks.len());
+        let NewTask { kind, layer, name, reads, writes, in_place, price } = task;
+        self.tasks.push(Task {
+            id,
+            kind,
+            layer,
+            name,
+            reads,
+            writes,
+            in_place,
+            price,
+            critical_path: 0.0,
+        });
+        id
+    }
+}

@@ -1,0 +1,57 @@
+//! Critical paths: how long a chain of work hangs on each task.
+
+use super::graph::{TaskGraph, TaskId, TaskKind};
+use crate::cost::Platform;
+
+impl TaskGraph {
+    /// Sets every task's critical path: its own time plus the longest chain behind it, over this iteration and
+    /// the next one, so that an update whose forward comes first is served first.
+    ///
+    /// With several ranks a layer's weight gradient is placed just before its data gradient: its exchange can then
+    /// travel while the data gradient is computed.
+    ///
+    /// # Cost
+    /// O(V + E). Tasks are numbered in a topological order, so one walk backwards suffices.
+    pub(super) fn assign_critical_paths(&mut self, platform: &Platform) {
+        let n = self.graph.node_count();
+        // chain[0]: the second iteration (nothing behind it counts); chain[1]: the first one.
+        let mut chain = [vec![0.0_f64; n], vec![0.0_f64; n]];
+        for pass in 0..2 {
+            for index in (0..n).rev() {
+                let id = TaskId::from_index(index);
+                let mut longest = 0.0_f64;
+                for (successor, dependency) in self.successors(id) {
+                    let behind = match (dependency.carried, pass) {
+                        (false, _) => chain[pass][successor.index()],
+                        (true, 0) => 0.0,
+                        (true, _) => chain[0][successor.index()],
+                    };
+                    longest = longest.max(behind);
+                }
+                chain[pass][index] = platform.seconds(&self.task(id).price) + longest;
+            }
+        }
+        let exchanges = self.tasks().any(|t| t.kind.is_communication());
+        for (task, &path) in self.graph.node_weights_mut().zip(&chain[1]) {
+            task.critical_path = path;
+        }
+        if exchanges {
+            self.weights_before_data();
+        }
+    }
+
+    fn weights_before_data(&mut self) {
+        let data: Vec<_> = self
+            .tasks()
+            .filter(|t| t.kind == TaskKind::BackwardData)
+            .map(|t| (t.layer, t.critical_path))
+            .collect();
+        for task in self.graph.node_weights_mut() {
+            if task.kind == TaskKind::BackwardWeights {
+                if let Some(&(_, path)) = data.iter().find(|(layer, _)| *layer == task.layer) {
+                    task.critical_path = task.critical_path.max(path * (1.0 + 1e-9));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Networks that come with the crate.
+
+mod block;
+mod lenet;
+mod mlp;
+mod small_resnet;
+mod small_vgg;
+pub mod golden;
+
+pub use lenet::lenet;
+pub use mlp::mlp;
+pub use small_resnet::small_resnet;
+pub use small_vgg::small_vgg;
+
+use crate::error::GraphError;
+use crate::network::Network;
+
+/// Builds a network.
+type Recipe = fn() -> Result<Network, GraphError>;
+
+/// All networks that [`by_name`] knows.
+const RECIPES: [(&str, Recipe); 4] = [
+    ("lenet", lenet),
+    ("mlp", || mlp((1, 28, 28), &[300, 100], 10)),
+    ("small-vgg", small_vgg),
+    ("small-resnet", small_resnet),
+];
+
+/// The names that [`by_name`] knows.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    RECIPES.iter().map(|(name, _)| *name)
+}
+
+/// A network by its name on the command line.
+///
+/// # Errors
+/// There is no such network; the error lists those that there are.
+pub fn by_name(name: &str) -> Result<Network, GraphError> {
+    match RECIPES.iter().find(|(known, _)| *known == name) {
+        Some((_, recipe)) => recipe(),
+        None => Err(GraphError::UnknownNetwork {
+            name: name.to_owned(),
+            known: names().collect::<Vec<_>>().join(", "),
+        }),
+    }
+}

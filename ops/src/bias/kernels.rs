@@ -1,0 +1,78 @@
+//! The two loops of a bias layer.
+
+use std::ops::Range;
+
+use crate::simd::{Kernel, Simd};
+
+/// One sample of one channel block.
+pub(super) struct AddBias<'a> {
+    /// The input, or `None` where `dst` holds it.
+    pub(super) src: Option<&'a [f32]>,
+    /// Starts with the bias of the channel block.
+    pub(super) bia: &'a [f32],
+    pub(super) dst: &'a mut [f32],
+}
+
+impl Kernel for AddBias<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let bia = simd.load(self.bia);
+        let dst = self.dst.chunks_exact_mut(S::LANES);
+        match self.src {
+            Some(src) => {
+                for (dst, src) in dst.zip(src.chunks_exact(S::LANES)) {
+                    simd.store(dst, simd.add(simd.load(src), bia));
+                }
+            }
+            None => {
+                for dst in dst {
+                    simd.store(dst, simd.add(simd.load(dst), bia));
+                }
+            }
+        }
+    }
+}
+
+/// How many sums run side by side over a plane: as many as additions are in flight at once.
+const CHAINS: usize = 4;
+
+/// One channel block of all samples.
+pub(super) struct SumPixels<'a> {
+    /// Whole samples.
+    pub(super) diff_dst: &'a [f32],
+    pub(super) sample_len: usize,
+    /// Where the channel block lies in a sample.
+    pub(super) plane: Range<usize>,
+    pub(super) diff_bia: &'a mut [f32],
+}
+
+impl Kernel for SumPixels<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let mut sum = simd.zero();
+        for sample in self.diff_dst.chunks_exact(self.sample_len) {
+            sum = simd.add(sum, sum_plane(simd, &sample[self.plane.clone()]));
+        }
+        simd.store(self.diff_bia, sum);
+    }
+}
+
+#[inline(always)]
+fn sum_plane<S: Simd>(simd: S, plane: &[f32]) -> S::F32 {
+    let mut chains = [simd.zero(); CHAINS];
+    let mut rounds = plane.chunks_exact(CHAINS * S::LANES);
+    for round in &mut rounds {
+        for (chain, pixel) in chains.iter_mut().zip(round.chunks_exact(S::LANES)) {
+            *chain = simd.add(*chain, simd.load(pixel));
+        }
+    }
+    for (chain, pixel) in chains.iter_mut().zip(rounds.remainder().chunks_exact(S::LANES)) {
+        *chain = simd.add(*chain, simd.load(pixel));
+    }
+    let [a, b, c, d] = chains;
+    simd.add(simd.add(a, b), simd.add(c, d))
+}

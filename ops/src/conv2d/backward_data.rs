@@ -1,0 +1,219 @@
+//! Backward data pass: the gradient of the source.
+//!
+//! ```text
+//! diff_src[n,ic,y,x] = sum_{oc,kh,kw: oh*sh+kh-ph = y, ow*sw+kw-pw = x} diff_dst[n,oc,oh,ow] * wei[oc,ic,kh,kw]
+//! ```
+//!
+//! With y + ph = a*sh + py the sum runs over the kernel rows kh = py + j*sh alone, and oh = a - j: pixels of the same
+//! *phase* (py, px) form a convolution of step 1 over `diff_dst`, with every sh-th row and sw-th column of the kernel, in
+//! reverse. So the pass is one [sweep](super::sweep) a phase, with weights that
+//! [`pack_backward`](super::Conv2d::pack_backward) has turned around: inner and outer channels exchanged, rows and columns
+//! reversed. Without stride there is one phase.
+
+use std::ops::Range;
+
+use super::cut::{Cut, LineCost};
+use super::geometry::Geometry;
+use super::register_tile::{NV, RegisterTile, with_tile};
+use super::staging::{Region, Staging};
+use super::sweep::{Sweep, Target, TiledSweep};
+use super::taps::Taps;
+use crate::{Isa, Tiles};
+
+/// The tensors of a backward data block.
+#[derive(Debug)]
+pub struct Conv2dBackwardData<'a> {
+    /// Samples.
+    pub mb: usize,
+    /// The gradient of the output.
+    pub diff_dst: &'a [f32],
+    /// The weights as [`pack_backward`](super::Conv2d::pack_backward) left them.
+    pub wei: &'a [f32],
+    /// The gradient of the input.
+    pub diff_src: Tiles<'a>,
+    /// At least [`backward_data_scratch_len`](super::Conv2d::backward_data_scratch_len) elements of any value.
+    pub scratch: &'a mut [f32],
+}
+
+/// One axis, of source pixels `at = a * stride + phase - pad`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Axis {
+    input: usize,
+    kernel: usize,
+    stride: usize,
+    pad: usize,
+}
+
+impl Axis {
+    /// Kernel taps of a phase.
+    pub(super) fn taps(self, phase: usize) -> usize {
+        self.kernel.saturating_sub(phase).div_ceil(self.stride)
+    }
+
+    /// Kernel taps of phase 0, which has the most.
+    fn most_taps(self) -> usize {
+        self.taps(0)
+    }
+
+    /// All `a` that some pixel has.
+    fn steps(self) -> Range<usize> {
+        self.pad / self.stride..(self.input - 1 + self.pad) / self.stride + 1
+    }
+
+    /// The `a` among `steps` that pixels of a phase have.
+    fn steps_of(self, phase: usize, steps: &Range<usize>) -> Range<usize> {
+        let first = self.pad.saturating_sub(phase).div_ceil(self.stride).max(steps.start);
+        let end = (self.input + self.pad).saturating_sub(phase).div_ceil(self.stride);
+        first..end.min(steps.end).max(first)
+    }
+
+    /// The pixel of a step and phase.
+    fn pixel(self, step: usize, phase: usize) -> usize {
+        step * self.stride + phase - self.pad
+    }
+}
+
+/// The pixels of one phase.
+#[derive(Debug, Clone)]
+pub(super) struct Phase {
+    pub(super) py: usize,
+    pub(super) px: usize,
+    /// Where its weights begin, for all pairs of a group.
+    pub(super) wei_start: usize,
+    pub(super) taps: Taps,
+    columns: Range<usize>,
+    tile: RegisterTile,
+}
+
+/// How the pass is computed.
+#[derive(Debug, Clone)]
+pub(super) struct BackwardDataPlan {
+    isa: Isa,
+    geometry: Geometry,
+    staging: Staging,
+    vertical: Axis,
+    phases: Vec<Phase>,
+    cut: Cut,
+}
+
+impl BackwardDataPlan {
+    pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardDataPlan {
+        let g = *geometry;
+        let vertical = Axis { input: g.ih, kernel: g.kh, stride: g.sh, pad: g.ph };
+        let horizontal = Axis { input: g.iw, kernel: g.kw, stride: g.sw, pad: g.pw };
+        let (rows, columns) = (vertical.steps(), horizontal.steps());
+        let (most_rows, most_columns) = (vertical.most_taps(), horizontal.most_taps());
+        let staging = Staging {
+            lanes: g.lanes,
+            blocks: g.groups * g.out_blocks(),
+            height: g.oh,
+            width: g.ow,
+            top: most_rows - 1,
+            left: most_columns - 1,
+            columns: columns.end + most_columns - 1,
+            phases: 1,
+            stride: 1,
+            direct: most_rows * most_columns == 1 && rows.end <= g.oh && columns.end == g.ow,
+        };
+
+        let in_blocks = g.group_ic.div_ceil(g.lanes);
+        let out_len = in_blocks * g.lanes;
+        let pairs = in_blocks.div_ceil(NV);
+        let cost = LineCost {
+            vector_fmas: g.iw * g.group_oc * g.kh * g.kw * NV.min(in_blocks) / g.sw,
+            staged_bytes: size_of::<f32>() * g.out_blocks() * staging.row_len(),
+        };
+        let cut = Cut::new([rows.len(), g.groups, pairs], cost);
+
+        let mut wei_start = 0;
+        let mut phases = Vec::new();
+        for (py, px) in (0..g.sh).flat_map(|py| (0..g.sw).map(move |px| (py, px))) {
+            let (kernel_rows, kernel_columns) = (vertical.taps(py), horizontal.taps(px));
+            let first = (most_columns - kernel_columns) * g.lanes;
+            let taps = Taps::new(
+                g.group_oc,
+                g.lanes,
+                kernel_rows,
+                kernel_columns,
+                [1, staging.phase_len(), first],
+            );
+            let columns = horizontal.steps_of(px, &columns);
+            let tile = RegisterTile::choose(columns.len(), cut.max_lines(), isa.registers());
+            let len = taps.steps() * out_len;
+            phases.push(Phase { py, px, wei_start, taps, columns, tile });
+            wei_start += len;
+        }
+        BackwardDataPlan { isa, geometry: g, staging, vertical, phases, cut }
+    }
+
+    /// The phases, in the order of their weights.
+    pub(super) fn phases(&self) -> &[Phase] {
+        &self.phases
+    }
+
+    pub(super) fn blocks(&self, mb: usize) -> usize {
+        self.cut.blocks(mb)
+    }
+
+    pub(super) fn scratch_len(&self) -> usize {
+        let [samples, rows] = self.cut.extent();
+        let staged_rows = rows + self.vertical.most_taps() - 1;
+        self.staging.scratch_len(samples, self.geometry.out_blocks(), staged_rows)
+    }
+
+    pub(super) fn run(&self, block: usize, io: Conv2dBackwardData<'_>) {
+        let Conv2dBackwardData { mb, diff_dst, wei, mut diff_src, scratch } = io;
+        let g = &self.geometry;
+        let piece = self.cut.piece(block, mb);
+        let offset = self.vertical.steps().start;
+        let steps = offset + piece.rows.start..offset + piece.rows.end;
+        let most_rows = self.vertical.most_taps();
+        let region = Region {
+            samples: piece.samples.clone(),
+            blocks: piece.group * g.out_blocks()..(piece.group + 1) * g.out_blocks(),
+            rows: steps.start..steps.end + most_rows - 1,
+        };
+        let lines = self.staging.stage(diff_dst, &region, scratch);
+
+        let in_blocks = g.group_ic.div_ceil(g.lanes);
+        let group_wei = in_blocks * g.lanes * g.group_oc * g.kh * g.kw;
+        let wei = &wei[piece.group * group_wei..][..group_wei];
+        let line_len = g.iw * g.lanes;
+        let block_step = g.ih * line_len;
+        let sample_step = g.groups * in_blocks * block_step;
+        let piece_base = piece.samples.start * sample_step + piece.group * in_blocks * block_step;
+        for phase in &self.phases {
+            let rows = self.vertical.steps_of(phase.py, &steps);
+            if rows.is_empty() || phase.columns.is_empty() {
+                continue;
+            }
+            let y = self.vertical.pixel(rows.start, phase.py);
+            let x = phase.columns.start * g.sw + phase.px - g.pw;
+            let sweep = Sweep {
+                taps: &phase.taps,
+                lines,
+                first_column: phase.columns.start * g.lanes,
+                first_row: rows.start - steps.start + most_rows - phase.taps.rows,
+                line_step: 1,
+                samples: piece.samples.len(),
+                rows: rows.len(),
+                columns: phase.columns.len(),
+                pairs: piece.pairs.clone(),
+                wei: &wei[phase.wei_start..][..phase.taps.steps() * in_blocks * g.lanes],
+                bia: None,
+                dst: diff_src.reborrow(),
+                target: Target {
+                    base: piece_base + y * line_len + x * g.lanes,
+                    sample_step,
+                    block_step,
+                    row_step: g.sh * line_len,
+                    column_step: g.sw * g.lanes,
+                    channels: g.group_ic,
+                },
+            };
+            with_tile!(phase.tile, |R, C| self
+                .isa
+                .dispatch(TiledSweep::<R, C, false>(sweep)));
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The sizes of a convolution as the blocked kernels see it.
+
+use super::desc::Conv2dDesc;
+use super::staging::Staging;
+use super::taps::Taps;
+use crate::Layout;
+
+/// A convolution whose groups consist of whole channel blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Geometry {
+    pub(super) lanes: usize,
+    /// Whether the source is plain.
+    pub(super) plain: bool,
+    pub(super) groups: usize,
+    pub(super) group_ic: usize,
+    pub(super) group_oc: usize,
+    pub(super) ih: usize,
+    pub(super) iw: usize,
+    pub(super) oh: usize,
+    pub(super) ow: usize,
+    pub(super) kh: usize,
+    pub(super) kw: usize,
+    pub(super) sh: usize,
+    pub(super) sw: usize,
+    pub(super) ph: usize,
+    pub(super) pw: usize,
+}
+
+impl Geometry {
+    /// The geometry of a valid descriptor, or `None` if a channel block spans several groups.
+    pub(super) fn new(desc: &Conv2dDesc, lanes: usize) -> Option<Geometry> {
+        let groups = desc.groups;
+        let (group_ic, group_oc) = (desc.ic / groups, desc.oc / groups);
+        let whole = group_ic.is_multiple_of(lanes) && group_oc.is_multiple_of(lanes);
+        if groups > 1 && !whole {
+            return None;
+        }
+        let mut geometry = Geometry {
+            lanes,
+            plain: desc.src_layout == Layout::Plain,
+            groups,
+            group_ic,
+            group_oc,
+            ih: desc.ih,
+            iw: desc.iw,
+            oh: desc.oh(),
+            ow: desc.ow(),
+            kh: desc.kh,
+            kw: desc.kw,
+            sh: desc.sh,
+            sw: desc.sw,
+            ph: desc.ph,
+            pw: desc.pw,
+        };
+        let pointwise =
+            [desc.kh, desc.kw, desc.sh, desc.sw] == [1; 4] && [desc.ph, desc.pw] == [0; 2];
+        if pointwise {
+            // Rows mean nothing to a 1x1 convolution: one long line is cut into tiles with less waste.
+            geometry.iw = desc.ih * desc.iw;
+            geometry.ow = geometry.iw;
+            (geometry.ih, geometry.oh) = (1, 1);
+        }
+        Some(geometry)
+    }
+
+    /// Channels innermost in the source.
+    pub(super) fn src_lanes(&self) -> usize {
+        if self.plain { 1 } else { self.lanes }
+    }
+
+    /// Output blocks of a group.
+    pub(super) fn out_blocks(&self) -> usize {
+        self.group_oc.div_ceil(self.lanes)
+    }
+
+    /// The source's lines for the forward and the backward weights pass.
+    pub(super) fn src_staging(&self) -> Staging {
+        let lanes = self.src_lanes();
+        Staging {
+            lanes,
+            blocks: self.groups * self.group_ic.div_ceil(lanes),
+            height: self.ih,
+            width: self.iw,
+            top: self.ph,
+            left: self.pw,
+            columns: self.ow + (self.kw - 1) / self.sw,
+            phases: self.sw.min(self.kw),
+            stride: self.sw,
+            direct: self.ph == 0 && self.pw == 0 && self.sw == 1,
+        }
+    }
+
+    /// The order of the packed weights.
+    pub(super) fn taps(&self) -> Taps {
+        let phase_len = self.src_staging().phase_len();
+        Taps::new(self.group_ic, self.src_lanes(), self.kh, self.kw, [self.sw, phase_len, 0])
+    }
+}

@@ -1,0 +1,33 @@
+//! Two-dimensional convolution: all three passes as direct convolution with 2-D register blocking.
+//!
+//! | To learn about | read |
+//! |---|---|
+//! | what is computed | `desc`, [`reference`](mod@reference) |
+//! | how lines are padded | `staging` |
+//! | the order of the weights | `taps`, `weights` |
+//! | the register tile | `register_tile` |
+//! | the kernels | `sweep` (forward, backward data), `backward_weights`, `grouped` |
+//! | the blocks of a pass | `cut` |
+
+mod desc;
+mod geometry;
+mod staging;
+mod taps;
+mod weights;
+mod register_tile;
+mod cut;
+mod sweep;
+mod forward;
+mod backward_data;
+mod backward_weights;
+mod grouped;
+mod plan;
+pub mod reference;
+#[cfg(test)]
+mod tests;
+
+pub use backward_data::Conv2dBackwardData;
+pub use backward_weights::Conv2dBackwardWeights;
+pub use desc::Conv2dDesc;
+pub use forward::Conv2dForward;
+pub use plan::Conv2d;

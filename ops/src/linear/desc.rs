@@ -1,0 +1,22 @@
+//! What a fully connected layer computes.
+
+use crate::ShapeError;
+use crate::extent::expect_positive;
+
+/// A fully connected layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinearDesc {
+    /// Features of a sample on the way in (ic).
+    pub in_features: usize,
+    /// Features on the way out (oc).
+    pub out_features: usize,
+    /// Whether a bias is added.
+    pub bias: bool,
+}
+
+impl LinearDesc {
+    pub(super) fn validate(&self) -> Result<(), ShapeError> {
+        let sizes = [("in_features", self.in_features), ("out_features", self.out_features)];
+        expect_positive("linear", &sizes)
+    }
+}

@@ -1,0 +1,34 @@
+//! Fully connected layers: a blocked matrix product in each of the three passes.
+//!
+//! ```text
+//! forward           dst      = src      * wei^T + bia     the sum runs over ic
+//! backward_data     diff_src = diff_dst * wei             the sum runs over oc
+//! backward_weights  diff_wei = diff_dst^T * src           the sum runs over mb
+//! ```
+//!
+//! All three end in one register tile (`tile.rs`) that broadcasts one operand and takes vectors of the other:
+//!
+//! | pass | rows: broadcast | columns: vectors of |
+//! |---|---|---|
+//! | forward | samples of `src` | oc, of `wei` as it is packed |
+//! | backward_data | samples of `diff_dst` | ic, of a panel of `wei` transposed into scratch |
+//! | backward_weights | ic, of `src` | oc, of `diff_dst` |
+
+mod backward_data;
+mod backward_weights;
+mod blocking;
+mod desc;
+mod forward;
+mod packing;
+mod plan;
+pub mod reference;
+#[cfg(test)]
+mod tests;
+mod tile;
+mod transpose;
+
+pub use backward_data::LinearBackwardData;
+pub use backward_weights::LinearBackwardWeights;
+pub use desc::LinearDesc;
+pub use forward::LinearForward;
+pub use plan::Linear;

@@ -1,0 +1,186 @@
+//! The task board: which task instances are ready, in priority order, and who gets which block.
+//!
+//! A task has one *instance* an iteration; three iterations can be on the board at once (the scheduler starts iteration
+//! `t + 2` only when `t` is complete, and `t + 1` may already release tasks of `t + 2`). An instance is posted with its
+//! number of blocks; workers claim blocks with one atomic add. Ready instances are bits in words ordered by priority, so
+//! looking for the most urgent one is a scan for the first set bit, oldest iteration first.
+
+use crossbeam::utils::CachePadded;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// Iterations that can be on the board at once.
+pub(crate) const SLOTS: usize = 3;
+
+/// An instance's place on the board: task by priority position, iteration by slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) slot: usize,
+    pub(crate) position: usize,
+}
+
+/// A block that belongs to whoever holds this.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) place: Place,
+    pub(crate) block: usize,
+}
+
+/// Bits of a claim word: the high half is the instance's number of blocks, the low half the next block to claim.
+/// Both in one word, so that a late claim can never mix two instances.
+const BLOCKS_SHIFT: u32 = 32;
+const NEXT_MASK: u64 = (1 << BLOCKS_SHIFT) - 1;
+
+/// Ready instances and their unclaimed blocks.
+#[derive(Debug)]
+pub(crate) struct Board {
+    n_tasks: usize,
+    words: usize,
+    ready: Vec<CachePadded<AtomicU64>>,
+    claims: Vec<CachePadded<AtomicU64>>,
+}
+
+impl Board {
+    pub(crate) fn new(n_tasks: usize) -> Self {
+        let words = n_tasks.div_ceil(64);
+        let zeros = |n: usize| (0..n).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
+        Self { n_tasks, words, ready: zeros(SLOTS * words), claims: zeros(SLOTS * n_tasks) }
+    }
+
+    /// Makes an instance's blocks claimable. The caller is the only one who may post this place, and posts it again only
+    /// after all blocks of the last time are done.
+    pub(crate) fn post(&self, place: Place, blocks: usize) {
+        debug_assert!(blocks > 0 && (blocks as u64) < NEXT_MASK);
+        // Release: pairs with the Acquire in `claim`, so that a claimer sees all that preceded the posting.
+        self.claim_word(place).store((blocks as u64) << BLOCKS_SHIFT, Ordering::Release);
+        let (word, bit) = self.ready_word(place);
+        word.fetch_or(bit, Ordering::Release);
+    }
+
+    /// Takes the next block of the most urgent ready instance; `oldest` is the oldest iteration's slot.
+    pub(crate) fn claim(&self, oldest: usize) -> Option<Claim> {
+        for age in 0..SLOTS {
+            let slot = (oldest + age) % SLOTS;
+            for w in 0..self.words {
+                let mut bits = self.ready[slot * self.words + w].load(Ordering::Acquire);
+                while bits != 0 {
+                    let position = w * 64 + bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    let place = Place { slot, position };
+                    if let Some(block) = self.claim_block(place) {
+                        return Some(Claim { place, block });
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes another block of the same instance: a worker finishes what it started before it looks further.
+    pub(crate) fn claim_block(&self, place: Place) -> Option<usize> {
+        let word = self.claim_word(place);
+        let seen = word.load(Ordering::Relaxed);
+        if !((seen & NEXT_MASK) < (seen >> BLOCKS_SHIFT)) {
+            return None;
+        }
+        // Acquire: pairs with the Release in `post`.
+        let claimed = word.fetch_add(1, Ordering::Acquire);
+        let (blocks, block) = (claimed >> BLOCKS_SHIFT, claimed & NEXT_MASK);
+        if !(block < blocks) {
+            return None;
+        }
+        if block + 1 == blocks {
+            // Subtle: only the claimer of the last block takes the bit away, and before it runs the block: the place
+            // cannot be posted again until that block is done, so a new posting's bit is never lost.
+            let (word, bit) = self.ready_word(place);
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+        Some(block as usize)
+    }
+
+    /// True when a more urgent instance than the one at `place` is ready.
+    pub(crate) fn has_more_urgent(&self, place: Place, oldest: usize) -> bool {
+        let age = (place.slot + SLOTS - oldest) % SLOTS;
+        (0..=age).any(|a| {
+            let slot = (oldest + a) % SLOTS;
+            let words = if a < age { self.words } else { place.position / 64 + 1 };
+            (0..words).any(|w| {
+                let mut bits = self.ready[slot * self.words + w].load(Ordering::Relaxed);
+                if a == age && w == place.position / 64 {
+                    bits &= (1 << (place.position % 64)) - 1;
+                }
+                bits != 0
+            })
+        })
+    }
+
+    fn claim_word(&self, place: Place) -> &AtomicU64 {
+        &self.claims[place.slot * self.n_tasks + place.position]
+    }
+
+    fn ready_word(&self, place: Place) -> (&AtomicU64, u64) {
+        let word = &self.ready[place.slot * self.words + place.position / 64];
+        (word, 1 << (place.position % 64))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn place(slot: usize, position: usize) -> Place {
+        Place { slot, position }
+    }
+
+    #[test]
+    fn the_oldest_iteration_comes_first_then_the_most_urgent_task() {
+        let board = Board::new(100);
+        board.post(place(0, 3), 1);
+        board.post(place(2, 70), 1);
+        board.post(place(2, 9), 2);
+        let order: Vec<_> = std::iter::from_fn(|| board.claim(2)).map(|c| (c.place, c.block)).collect();
+        let expected =
+            [(place(2, 9), 0), (place(2, 9), 1), (place(2, 70), 0), (place(0, 3), 0)];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn urgency_is_seen_across_slots_and_words() {
+        let board = Board::new(100);
+        board.post(place(1, 80), 1);
+        assert!(!board.has_more_urgent(place(1, 80), 1));
+        assert!(board.has_more_urgent(place(1, 90), 1));
+        assert!(board.has_more_urgent(place(2, 0), 1));
+        assert!(!board.has_more_urgent(place(2, 0), 2));
+    }
+
+    #[test]
+    fn every_block_is_claimed_once_through_many_postings() {
+        let board = Arc::new(Board::new(2));
+        for round in 1..300 {
+            let blocks = 1 + round % 7;
+            board.post(place(round % SLOTS, round % 2), blocks);
+            let seen = Arc::new(Mutex::new(BTreeSet::new()));
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let (board, seen) = (Arc::clone(&board), Arc::clone(&seen));
+                    std::thread::Builder::new()
+                        .spawn(move || {
+                            while let Some(claim) = board.claim(0) {
+                                assert!(seen.lock().unwrap().insert(claim.block));
+                            }
+                        })
+                        .unwrap()
+                })
+                .collect();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(seen.lock().unwrap().len(), blocks);
+        }
+    }
+}

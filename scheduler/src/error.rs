@@ -1,0 +1,74 @@
+//! Why a program could not be bound or a run did not end well.
+
+use lockstep_comm::CommError;
+use lockstep_ops::ShapeError;
+
+/// Why the scheduler gave up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// A layer's shape is one that no kernel can serve. Change the layer.
+    #[error("layer {layer}: {source}")]
+    Kernel {
+        /// The layer.
+        layer: String,
+        /// What is wrong with its shape.
+        source: ShapeError,
+    },
+    /// A task's code panicked. The message is the panic's; the run was stopped.
+    #[error("task {task} of step {step} panicked: {message}")]
+    TaskPanicked {
+        /// Task name: layer and pass.
+        task: String,
+        /// Step number.
+        step: u64,
+        /// The panic's message.
+        message: String,
+    },
+    /// The exchange with other ranks failed; the error names the peer or the call.
+    #[error(transparent)]
+    Comm(#[from] CommError),
+    /// Another rank failed while tasks were running here; its own message says why.
+    #[error("{source}")]
+    PeerFailed {
+        /// The communication thread's error.
+        source: CommError,
+    },
+    /// A thread could not be started. The system is out of threads or memory.
+    #[error("cannot start thread {name}: {source}")]
+    Thread {
+        /// The thread's name.
+        name: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A minibatch does not fit the plan it was given to.
+    #[error("step {step} has {got} samples on this rank, the plan holds {capacity}")]
+    MinibatchTooLarge {
+        /// Step number.
+        step: u64,
+        /// Samples given.
+        got: usize,
+        /// Samples planned for.
+        capacity: usize,
+    },
+    /// A named parameter is missing from what was loaded, or has another shape.
+    #[error("parameter {name}: expected {expected} values, got {got}")]
+    Parameter {
+        /// PyTorch-style name.
+        name: String,
+        /// Values the layer has.
+        expected: usize,
+        /// Values found.
+        got: usize,
+    },
+}
+
+/// The text of a panic's payload.
+pub(crate) fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(ToString::to_string)
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic without a message".to_owned())
+}

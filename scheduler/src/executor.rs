@@ -1,0 +1,229 @@
+//! The executor of one rank: its workers and its communicator, and the feeder loop that drives a run.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam::channel::{Receiver, unbounded};
+use lockstep_comm::{CommError, Communicator};
+use lockstep_traces::Recorder;
+
+use crate::error::ScheduleError;
+use crate::iteration::{Iteration, IterationReport};
+use crate::program::Program;
+use crate::session::{Event, Session};
+use crate::workers::{WorkerConfig, Workers};
+
+/// Iterations that may be incomplete at once.
+const IN_FLIGHT: u64 = 2;
+
+/// Where a run's minibatches come from and its results go. Called on the thread that called [`Executor::run`].
+pub trait Feed {
+    /// What the feed fails with.
+    type Error: From<ScheduleError>;
+
+    /// The next iteration; `None` ends the run. May block until the data is there.
+    ///
+    /// # Errors
+    /// The data cannot be had; the run ends with this error.
+    fn next(&mut self) -> Result<Option<Iteration>, Self::Error>;
+
+    /// An iteration's result, in order. The same on every rank, so that all ranks decide alike.
+    ///
+    /// # Errors
+    /// The run ends with this error.
+    fn report(&mut self, report: &IterationReport) -> Result<(), Self::Error>;
+
+    /// Gives an iteration's buffers back.
+    fn recycle(&mut self, _iteration: Iteration) {}
+}
+
+/// One rank's threads.
+#[derive(Debug)]
+pub struct Executor {
+    // Dropped first: until the communication thread has ended, exchanges may touch buffers of the last session.
+    comm: Option<Arc<Communicator>>,
+    router: Arc<Router>,
+    workers: Workers,
+    recorder: Recorder,
+    stop: Arc<AtomicBool>,
+}
+
+/// Leads the communication thread's messages to the session that is running.
+#[derive(Debug, Default)]
+pub struct Router {
+    session: Mutex<Option<Arc<Session>>>,
+    failure: Mutex<Option<CommError>>,
+}
+
+impl Router {
+    fn current(&self) -> Option<Arc<Session>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, session: Option<Arc<Session>>) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session;
+    }
+
+    /// To be called by the communication thread when an exchange is complete.
+    pub fn exchange_done(&self, token: u64) {
+        if let Some(session) = self.current() {
+            session.exchange_done(token);
+        }
+    }
+
+    /// To be called by the communication thread when it, or another rank, has failed.
+    pub fn failed(&self, error: &CommError) {
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| error.clone());
+        drop(failure);
+        if let Some(session) = self.current() {
+            session.fail(failure_of(error.clone()));
+        }
+    }
+
+    fn failure(&self) -> Option<ScheduleError> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.clone().map(failure_of)
+    }
+}
+
+/// A peer's failure is a consequence; anything else of the communication thread is a cause.
+fn failure_of(error: CommError) -> ScheduleError {
+    match error {
+        CommError::PeerFailed { .. } => ScheduleError::PeerFailed { source: error },
+        cause => ScheduleError::Comm(cause),
+    }
+}
+
+impl Executor {
+    /// Starts the workers. `comm` and its `router` are there when the job has several ranks; `stop` is set from outside to
+    /// end a run, on all ranks, at the same step.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(
+        config: &WorkerConfig,
+        comm: Option<(Arc<Communicator>, Arc<Router>)>,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, ScheduleError> {
+        let (comm, router) = comm.unzip();
+        Ok(Self {
+            comm,
+            router: router.unwrap_or_default(),
+            workers: Workers::start(config)?,
+            recorder: config.recorder.clone(),
+            stop,
+        })
+    }
+
+    /// The communicator, in a job of several ranks.
+    #[must_use]
+    pub fn communicator(&self) -> Option<&Arc<Communicator>> {
+        self.comm.as_ref()
+    }
+
+    /// The flag that ends runs at a step boundary.
+    #[must_use]
+    pub fn stop_flag(&self) -> &Arc<AtomicBool> {
+        &self.stop
+    }
+
+    /// Runs iterations until the feed ends, a rank asks to stop, or something fails. Iterations overlap: the next one's
+    /// first tasks run while this one's exchanges are still under way. When it returns, all exchanges are complete,
+    /// unless it failed.
+    ///
+    /// # Errors
+    /// The feed's own, or a [`ScheduleError`] naming the task or peer that failed.
+    pub fn run<F: Feed>(&mut self, program: &Arc<Program>, feed: &mut F) -> Result<(), F::Error> {
+        if let Some(failure) = self.router.failure() {
+            return Err(failure.into());
+        }
+        let _lease = program.store().lease();
+        let (sender, events) = unbounded();
+        let session = Arc::new(Session::new(
+            Arc::clone(program),
+            self.comm.clone(),
+            self.recorder.clone(),
+            Arc::clone(&self.stop),
+            sender,
+        ));
+        self.router.set(Some(Arc::clone(&session)));
+        self.workers.serve(&session);
+        let result = Feeder { session: &session, events, feed, fed: 0, complete: 0, last: None }.run();
+        session.end();
+        self.workers.wait();
+        if result.is_ok() {
+            self.router.set(None);
+        }
+        // On failure the router keeps the session, and so the buffers, until the communication thread has ended.
+        result
+    }
+}
+
+/// Counts of a run, and what drives it. Iterations are counted from 0 here.
+struct Feeder<'a, F> {
+    session: &'a Session,
+    events: Receiver<Event>,
+    feed: &'a mut F,
+    fed: u64,
+    complete: u64,
+    /// Iterations to feed in all, once known.
+    last: Option<u64>,
+}
+
+impl<F: Feed> Feeder<'_, F> {
+    fn run(mut self) -> Result<(), F::Error> {
+        loop {
+            while let Ok(event) = self.events.try_recv() {
+                self.handle(event)?;
+            }
+            let wanted = self.last.is_none_or(|last| self.fed < last);
+            if wanted && self.fed - self.complete < IN_FLIGHT {
+                self.feed_next()?;
+            } else if self.complete == self.fed {
+                return Ok(());
+            } else {
+                let event = self.events.recv().expect("the session holds a sender");
+                self.handle(event)?;
+            }
+        }
+    }
+
+    fn feed_next(&mut self) -> Result<(), F::Error> {
+        let Some(iteration) = self.feed.next()? else {
+            self.last = Some(self.fed);
+            return Ok(());
+        };
+        let (got, capacity) = (iteration.local_minibatch(), self.session.program.capacity());
+        if got > capacity {
+            return Err(ScheduleError::MinibatchTooLarge { step: iteration.step, got, capacity }.into());
+        }
+        self.session.feed(self.fed, iteration);
+        self.fed += 1;
+        Ok(())
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), F::Error> {
+        match event {
+            Event::Report(report) => {
+                if report.stop && self.last.is_none() {
+                    // All ranks see this report before they could feed the iteration after the next, and none can
+                    // have been kept from feeding the next: all end after that one.
+                    self.last = Some(self.complete + IN_FLIGHT);
+                }
+                self.feed.report(&report)?;
+            }
+            Event::Complete => {
+                if let Some(iteration) = self.session.take_back(self.complete) {
+                    self.feed.recycle(iteration);
+                }
+                self.complete += 1;
+            }
+            Event::Failed => {
+                let failure = self.session.take_failure();
+                return Err(failure.expect("a failure is stored before it is announced").into());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! Binding: a plan gets memory, kernels and exchanges, and becomes a program that an executor can run.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use lockstep_comm::Exchange;
+use lockstep_graph::{MemoryPlan, Plan, Price, TaskId, TaskKind, TensorId, TensorRole};
+use lockstep_ops::Arena;
+
+use super::kernel::LayerKernel;
+use super::links::{Links, links};
+use super::store::{ALIGN, ParameterStore};
+use super::update::Update;
+use crate::error::ScheduleError;
+#[cfg(debug_assertions)]
+use crate::ledger::{Access, ArenaId};
+
+/// What a program is bound for.
+#[derive(Debug, Clone, Copy)]
+pub struct BindOptions {
+    /// This rank.
+    pub rank: usize,
+    /// Weight decay pulls at all parameters; otherwise at weights only, not at biases, scales and shifts.
+    pub decay_all: bool,
+}
+
+/// Where a tensor lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Buffer {
+    /// In the parameter store's arena, not in the iteration's.
+    pub(crate) lasts: bool,
+    pub(crate) range: Range<usize>,
+}
+
+/// A task with its operands found.
+#[derive(Debug)]
+pub(crate) struct BoundTask {
+    pub(crate) kind: TaskKind,
+    pub(crate) layer: lockstep_graph::LayerId,
+    pub(crate) reads: Vec<Buffer>,
+    pub(crate) writes: Vec<Buffer>,
+    /// The first result lies in the first operand's memory.
+    pub(crate) in_place: bool,
+    pub(crate) exchange: Option<Arc<Exchange>>,
+    pub(crate) update: Option<Update>,
+    /// For an accumulation of gradients over one tensor more than once, and the backward pass of a concatenation: the
+    /// layer input that each written tensor belongs to.
+    pub(crate) inputs: Vec<usize>,
+    #[cfg(debug_assertions)]
+    accesses: Vec<Access>,
+}
+
+/// What traces say of a task.
+#[derive(Debug)]
+pub(crate) struct TaskDescription<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) layer: &'a str,
+    pub(crate) layer_index: usize,
+    pub(crate) pass: &'static str,
+    pub(crate) price: Price,
+}
+
+/// A plan bound to kernels, buffers and exchanges on one rank.
+#[derive(Debug)]
+pub struct Program {
+    pub(super) plan: Plan,
+    pub(super) store: Arc<ParameterStore>,
+    pub(super) arena: Arc<Arena>,
+    pub(super) tasks: Vec<BoundTask>,
+    links: Vec<Links>,
+    sources: Vec<TaskId>,
+    /// Tasks in order of priority, and the inverse.
+    by_priority: Vec<TaskId>,
+    position: Vec<usize>,
+    scratch_len: usize,
+    memory: MemoryPlan,
+}
+
+impl Program {
+    /// Binds plans of the same network to one store. They share one memory, so only one of the programs may run at a time
+    /// (an executor runs one at a time).
+    ///
+    /// # Errors
+    /// An exchange cannot be described to the communicator.
+    pub fn bind(
+        plans: Vec<Plan>,
+        store: &Arc<ParameterStore>,
+        options: &BindOptions,
+    ) -> Result<Vec<Self>, ScheduleError> {
+        let mut planned = Vec::new();
+        let mut arena_len = 0;
+        for mut plan in plans {
+            let lens = tensor_lens(&plan, store);
+            let memory = MemoryPlan::new(plan.tasks_mut(), &lens, ALIGN);
+            arena_len = arena_len.max(memory.len());
+            planned.push((plan, memory));
+        }
+        let arena = Arc::new(Arena::new(arena_len));
+        let mut first_id = 0;
+        let mut programs = Vec::new();
+        for (plan, memory) in planned {
+            let n = plan.tasks().tasks().len();
+            programs.push(Self::new(plan, memory, store, &arena, options, first_id)?);
+            // Programs run one after another, but an exchange of the one may still be on its way when the next begins.
+            first_id += u32::try_from(n).expect("task counts fit in 32 bits");
+        }
+        Ok(programs)
+    }
+
+    fn new(
+        plan: Plan,
+        memory: MemoryPlan,
+        store: &Arc<ParameterStore>,
+        arena: &Arc<Arena>,
+        options: &BindOptions,
+        first_id: u32,
+    ) -> Result<Self, ScheduleError> {
+        let (links, sources) = links(plan.tasks());
+        let mut by_priority: Vec<TaskId> = plan.tasks().tasks().map(|t| t.id).collect();
+        let path = |id: &TaskId| plan.tasks().task(*id).critical_path;
+        // Stable: tasks of equal path keep the order of the plan.
+        by_priority.sort_by(|a, b| path(b).total_cmp(&path(a)));
+        let mut position = vec![0; by_priority.len()];
+        for (p, id) in by_priority.iter().enumerate() {
+            position[id.index()] = p;
+        }
+        let mut program = Self {
+            store: Arc::clone(store),
+            arena: Arc::clone(arena),
+            tasks: Vec::new(),
+            links,
+            sources,
+            by_priority,
+            position,
+            scratch_len: 0,
+            memory,
+            plan,
+        };
+        let ids: Vec<TaskId> = program.plan.tasks().tasks().map(|t| t.id).collect();
+        for id in ids {
+            let task = program.bind_task(id, options, first_id)?;
+            program.tasks.push(task);
+        }
+        let scratch = program.tasks.iter().map(|task| program.task_scratch_len(task));
+        program.scratch_len = scratch.max().unwrap_or(0);
+        Ok(program)
+    }
+
+    fn bind_task(
+        &self,
+        id: TaskId,
+        options: &BindOptions,
+        first_id: u32,
+    ) -> Result<BoundTask, ScheduleError> {
+        let task = self.plan.tasks().task(id);
+        let buffers = |ids: &[TensorId]| ids.iter().map(|&t| self.buffer(t)).collect::<Vec<_>>();
+        let (reads, writes) = (buffers(&task.reads), buffers(&task.writes));
+        let update = (task.kind == TaskKind::Update).then(|| {
+            let parts = self.kernel(task.layer).parts();
+            Update::new(&parts, self.store.strip(task.layer), options.decay_all)
+        });
+        let layer = self.plan.network().layer(task.layer);
+        let inputs = task
+            .writes
+            .iter()
+            .map(|&t| {
+                let of = self.plan.tasks().tensor(t).layer;
+                layer.inputs.iter().position(|&input| input == of).unwrap_or(0)
+            })
+            .collect();
+        let exchange_id = first_id + u32::try_from(id.index()).expect("task counts fit in 32 bits");
+        Ok(BoundTask {
+            kind: task.kind,
+            layer: task.layer,
+            in_place: self.memory.is_in_place(task),
+            exchange: self.exchange_of(task, options.rank, exchange_id)?,
+            update,
+            inputs,
+            #[cfg(debug_assertions)]
+            accesses: accesses(&reads, &writes),
+            reads,
+            writes,
+        })
+    }
+
+    pub(super) fn buffer(&self, id: TensorId) -> Buffer {
+        let tensor = self.plan.tasks().tensor(id);
+        if let Some(range) = self.store.range(tensor.layer, tensor.role) {
+            return Buffer { lasts: true, range };
+        }
+        let range = self.memory.range(id).expect("what does not last has a place in the arena");
+        Buffer { lasts: false, range }
+    }
+
+    pub(crate) fn kernel(&self, layer: lockstep_graph::LayerId) -> &LayerKernel {
+        self.store.kernels().get(layer)
+    }
+
+    /// The plan.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The parameters.
+    #[must_use]
+    pub fn store(&self) -> &Arc<ParameterStore> {
+        &self.store
+    }
+
+    /// Bytes of the memory that lasts for an iteration; programs bound together share it.
+    #[must_use]
+    pub fn arena_bytes(&self) -> usize {
+        self.arena.len() * size_of::<f32>()
+    }
+
+    /// Bytes of scratch of one worker.
+    #[must_use]
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch_len * size_of::<f32>()
+    }
+
+    /// Samples that this rank can take in one iteration.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.plan.local_minibatch()
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.plan.options().ranks
+    }
+
+    pub(crate) fn n_tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    pub(crate) fn links(&self, id: TaskId) -> &Links {
+        &self.links[id.index()]
+    }
+
+    pub(crate) fn sources(&self) -> &[TaskId] {
+        &self.sources
+    }
+
+    pub(crate) fn task_at(&self, position: usize) -> TaskId {
+        self.by_priority[position]
+    }
+
+    pub(crate) fn position(&self, id: TaskId) -> usize {
+        self.position[id.index()]
+    }
+
+    pub(crate) fn task_name(&self, id: TaskId) -> &str {
+        &self.plan.tasks().task(id).name
+    }
+
+    pub(crate) fn exchange(&self, id: TaskId) -> Option<&Arc<Exchange>> {
+        self.tasks[id.index()].exchange.as_ref()
+    }
+
+    pub(crate) fn scratch_len(&self) -> usize {
+        self.scratch_len
+    }
+
+    pub(crate) fn describe(&self, id: TaskId) -> TaskDescription<'_> {
+        let task = self.plan.tasks().task(id);
+        TaskDescription {
+            name: &task.name,
+            layer: &self.plan.network().layer(task.layer).name,
+            layer_index: task.layer.index(),
+            pass: task.kind.pass(),
+            price: task.price,
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn accesses(&self, id: TaskId) -> &[Access] {
+        &self.tasks[id.index()].accesses
+    }
+}
+
+#[cfg(debug_assertions)]
+fn accesses(reads: &[Buffer], writes: &[Buffer]) -> Vec<Access> {
+    let access = |buffer: &Buffer, writes| Access {
+        arena: if buffer.lasts { ArenaId::Parameters } else { ArenaId::Iteration },
+        range: buffer.range.clone(),
+        writes,
+    };
+    reads.iter().map(|b| access(b, false)).chain(writes.iter().map(|b| access(b, true))).collect()
+}
+
+/// Values of one rank's metrics: loss in two parts, hits, the request to stop.
+pub(crate) const METRICS: usize = 4;
+
+/// Elements of every tensor of a plan, padding included; a multiple of nothing.
+fn tensor_lens(plan: &Plan, store: &ParameterStore) -> Vec<usize> {
+    let (mb, ranks) = (plan.local_minibatch(), plan.options().ranks);
+    let len = |tensor: &lockstep_graph::Tensor| {
+        let kernel = store.kernels().get(tensor.layer);
+        match tensor.role {
+            TensorRole::Activation | TensorRole::ActivationGradient => kernel.layout.len(mb),
+            TensorRole::ParameterGradient => kernel.parameters_len(),
+            TensorRole::BackwardWeights => kernel.backward_weights_len(),
+            TensorRole::LocalStatistics
+            | TensorRole::BatchStatistics
+            | TensorRole::LocalGradientSums => kernel.statistics_len(),
+            TensorRole::GatheredStatistics | TensorRole::GatheredGradientSums => {
+                ranks * kernel.statistics_len()
+            }
+            TensorRole::SampleLosses => 2 * mb,
+            TensorRole::LocalMetrics => METRICS,
+            TensorRole::GatheredMetrics => ranks * METRICS,
+            // What lasts is in the store; a role added later must be given a length here.
+            _ => 0,
+        }
+    };
+    plan.tasks().tensors().iter().map(len).collect()
+}

@@ -1,0 +1,280 @@
+//! Layers bound to kernels: the translation of the graph's words into those of `ops`.
+
+use std::ops::Range;
+
+use lockstep_graph::{Layer, LayerId, LayerKind, Network, Window};
+use lockstep_ops::{
+    Activation, ActivationDesc, ActivationKind, Add, AddDesc, BatchNorm, BatchNormDesc, Bias, BiasDesc,
+    Concat, ConcatDesc, Conv2d, Conv2dDesc, Dropout, DropoutDesc, Flatten, FlattenDesc, Isa, Layout,
+    Linear, LinearDesc, Lrn, LrnDesc, Maps, Pool, PoolDesc, PoolKind, ShapeError, SoftmaxCrossEntropy,
+    SoftmaxCrossEntropyDesc,
+    TensorLayout,
+};
+
+use crate::error::ScheduleError;
+use crate::program::store::ALIGN;
+
+/// What computes a layer.
+#[derive(Debug)]
+pub(crate) enum Op {
+    /// Nothing but the copy of samples into the tensor's layout.
+    Input,
+    Conv2d(Box<Conv2d>),
+    Linear(Linear),
+    Bias(Bias),
+    Activation(Activation),
+    /// Maximum, average and global average pooling.
+    Pool(Pool),
+    Lrn(Lrn),
+    BatchNorm(BatchNorm),
+    Dropout(Dropout),
+    Add(Add),
+    Concat(Concat),
+    Flatten(Flatten),
+    Loss(SoftmaxCrossEntropy),
+}
+
+/// A layer with its kernels and the layout of its output.
+#[derive(Debug)]
+pub(crate) struct LayerKernel {
+    pub(crate) op: Op,
+    pub(crate) layout: TensorLayout,
+    /// The addition of gradient terms at this layer's fan-out, where there is one.
+    pub(crate) fan_out: Option<Add>,
+    isa: Isa,
+}
+
+/// All layers' kernels.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    layers: Vec<LayerKernel>,
+}
+
+impl Kernels {
+    pub(crate) fn new(network: &Network, isa: Isa) -> Result<Self, ScheduleError> {
+        let mut layers = Vec::new();
+        for layer in network.layers() {
+            let kernel = bind(network, layer, isa)
+                .map_err(|source| ScheduleError::Kernel { layer: layer.name.clone(), source })?;
+            layers.push(kernel);
+        }
+        Ok(Self { layers })
+    }
+
+    pub(crate) fn get(&self, layer: LayerId) -> &LayerKernel {
+        &self.layers[layer.index()]
+    }
+}
+
+fn maps(layer: &Layer) -> Maps {
+    let (c, h, w) = layer.shape.maps();
+    Maps { c, h, w }
+}
+
+/// A network's input stays in plain order where only convolutions read it and its channels would not fill a vector.
+fn stays_plain(network: &Network, layer: &Layer, isa: Isa) -> bool {
+    matches!(layer.kind, LayerKind::Input)
+        && maps(layer).c < isa.lanes()
+        && network.consumers(layer.id).iter().all(|&id| {
+            matches!(&network.layer(id).kind, LayerKind::Conv2d(conv) if conv.groups == 1)
+        })
+}
+
+fn layout(network: &Network, layer: &Layer, isa: Isa) -> TensorLayout {
+    let plain = stays_plain(network, layer, isa);
+    let layout = if plain { Layout::Plain } else { Layout::Blocked(isa.lanes()) };
+    TensorLayout { maps: maps(layer), layout }
+}
+
+fn bind(network: &Network, layer: &Layer, isa: Isa) -> Result<LayerKernel, ShapeError> {
+    let source = layer.inputs.first().map(|&id| network.layer(id));
+    // Every layer but the input has one.
+    let src = source.map_or(maps(layer), maps);
+    let activation = |kind| Activation::new(ActivationDesc { kind, maps: src }, isa);
+    let op = match &layer.kind {
+        LayerKind::Input => Op::Input,
+        LayerKind::Conv2d(conv) => {
+            let Window { kernel, stride, pad } = conv.window;
+            let source = source.expect("a convolution has an input");
+            Op::Conv2d(Box::new(Conv2d::new(
+                Conv2dDesc {
+                    ic: src.c,
+                    oc: conv.oc,
+                    ih: src.h,
+                    iw: src.w,
+                    kh: kernel.0,
+                    kw: kernel.1,
+                    sh: stride.0,
+                    sw: stride.1,
+                    ph: pad.0,
+                    pw: pad.1,
+                    groups: conv.groups,
+                    bias: conv.bias,
+                    src_layout: layout(network, source, isa).layout,
+                },
+                isa,
+            )?))
+        }
+        LayerKind::Linear(linear) => Op::Linear(Linear::new(
+            LinearDesc { in_features: src.c, out_features: linear.out_features, bias: linear.bias },
+            isa,
+        )?),
+        LayerKind::Bias => Op::Bias(Bias::new(BiasDesc { maps: src }, isa)?),
+        LayerKind::Relu => Op::Activation(activation(ActivationKind::Relu)?),
+        LayerKind::Sigmoid => Op::Activation(activation(ActivationKind::Sigmoid)?),
+        LayerKind::Tanh => Op::Activation(activation(ActivationKind::Tanh)?),
+        LayerKind::MaxPool(pool) => {
+            Op::Pool(Pool::new(pool_desc(PoolKind::Max, src, pool.window, pool.ceil), isa)?)
+        }
+        LayerKind::AvgPool(average) => {
+            let kind = PoolKind::Average { include_pad: average.include_pad };
+            Op::Pool(Pool::new(pool_desc(kind, src, average.pool.window, average.pool.ceil), isa)?)
+        }
+        LayerKind::GlobalAvgPool => Op::Pool(Pool::new(PoolDesc::global_average(src), isa)?),
+        LayerKind::Lrn(lrn) => Op::Lrn(Lrn::new(
+            LrnDesc {
+                maps: src,
+                size: lrn.size,
+                alpha: lrn.alpha as f32,
+                beta: lrn.beta as f32,
+                k: lrn.k as f32,
+            },
+            isa,
+        )?),
+        LayerKind::BatchNorm(norm) => Op::BatchNorm(BatchNorm::new(
+            BatchNormDesc { maps: src, eps: norm.eps as f32, momentum: norm.momentum as f32 },
+            isa,
+        )?),
+        LayerKind::Dropout(dropout) => Op::Dropout(Dropout::new(
+            DropoutDesc { maps: src, first_channel: 0, p: dropout.p as f32 },
+            isa,
+        )?),
+        LayerKind::Add => {
+            Op::Add(Add::new(AddDesc { maps: src, terms: layer.inputs.len() }, isa)?)
+        }
+        LayerKind::Concat => {
+            let channels = layer.inputs.iter().map(|&id| maps(network.layer(id)).c).collect();
+            Op::Concat(Concat::new(ConcatDesc { channels, h: src.h, w: src.w }, isa)?)
+        }
+        LayerKind::Flatten => Op::Flatten(Flatten::new(FlattenDesc { maps: src }, isa)?),
+        LayerKind::SoftmaxCrossEntropy(loss) => Op::Loss(SoftmaxCrossEntropy::new(
+            SoftmaxCrossEntropyDesc {
+                classes: src.c,
+                label_smoothing: loss.label_smoothing as f32,
+            },
+            isa,
+        )?),
+    };
+    let consumers = network.consumers(layer.id).len();
+    let fan_out = (consumers > 1)
+        .then(|| Add::new(AddDesc { maps: maps(layer), terms: consumers }, isa))
+        .transpose()?;
+    Ok(LayerKernel { op, layout: layout(network, layer, isa), fan_out, isa })
+}
+
+fn pool_desc(kind: PoolKind, src: Maps, window: Window, ceil: bool) -> PoolDesc {
+    let Window { kernel, stride, pad } = window;
+    PoolDesc {
+        kind,
+        c: src.c,
+        ih: src.h,
+        iw: src.w,
+        kh: kernel.0,
+        kw: kernel.1,
+        sh: stride.0,
+        sw: stride.1,
+        ph: pad.0,
+        pw: pad.1,
+        ceil,
+    }
+}
+
+/// Parts of a layer's flat parameters: what is multiplied, then what is added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parts {
+    /// Weights, or scales; empty for a bias layer.
+    pub(crate) wei: Range<usize>,
+    /// Biases, or shifts; empty where there are none.
+    pub(crate) bia: Range<usize>,
+    /// Whether weights are what is in `wei`; scales are not.
+    pub(crate) has_weights: bool,
+}
+
+impl LayerKernel {
+    /// Where the parts lie in the flat tensor; each begins on a cache line.
+    pub(crate) fn parts(&self) -> Parts {
+        let (wei, bia, has_weights) = match &self.op {
+            Op::Conv2d(conv) if !conv.desc().bias => (conv.wei_len(), 0, true),
+            Op::Conv2d(conv) => (conv.wei_len(), conv.bia_len(), true),
+            Op::Linear(linear) if !linear.desc().bias => (linear.wei_len(), 0, true),
+            Op::Linear(linear) => (linear.wei_len(), linear.bia_len(), true),
+            Op::Bias(bias) => (0, bias.bia_len(), false),
+            Op::BatchNorm(norm) => (norm.channels(), norm.channels(), false),
+            _ => (0, 0, false),
+        };
+        let start = wei.next_multiple_of(ALIGN);
+        Parts { wei: 0..wei, bia: start..start + bia, has_weights }
+    }
+
+    /// Elements of the flat parameters.
+    pub(crate) fn parameters_len(&self) -> usize {
+        self.parts().bia.end
+    }
+
+    /// Elements of the running statistics.
+    pub(crate) fn running_len(&self) -> usize {
+        match &self.op {
+            Op::BatchNorm(norm) => norm.stats_len(),
+            _ => 0,
+        }
+    }
+
+    /// Elements of the weights that the data gradient reads.
+    pub(crate) fn backward_weights_len(&self) -> usize {
+        match &self.op {
+            Op::Conv2d(conv) => conv.backward_wei_len(),
+            _ => 0,
+        }
+    }
+
+    /// Elements of one rank's batch-normalization statistics.
+    pub(crate) fn statistics_len(&self) -> usize {
+        self.running_len()
+    }
+
+    /// Plain order into the layer's tensor: its flat parameters, or its running statistics.
+    pub(crate) fn pack(&self, param: &str, plain: &[f32], tensor: &mut [f32]) {
+        let parts = self.parts();
+        match (&self.op, param) {
+            (Op::Conv2d(conv), "weight") => conv.pack_weights(plain, &mut tensor[parts.wei]),
+            (Op::Linear(linear), "weight") => linear.pack_weights(plain, &mut tensor[parts.wei]),
+            (_, "weight") => tensor[parts.wei][..plain.len()].copy_from_slice(plain),
+            (_, "bias") => tensor[parts.bia][..plain.len()].copy_from_slice(plain),
+            _ => tensor[self.running_row(param)][..plain.len()].copy_from_slice(plain),
+        }
+    }
+
+    /// The inverse of [`LayerKernel::pack`].
+    pub(crate) fn unpack(&self, param: &str, tensor: &[f32], plain: &mut [f32]) {
+        let parts = self.parts();
+        let n = plain.len();
+        match (&self.op, param) {
+            (Op::Conv2d(conv), "weight") => conv.unpack_weights(&tensor[parts.wei], plain),
+            (Op::Linear(linear), "weight") => linear.unpack_weights(&tensor[parts.wei], plain),
+            (_, "weight") => plain.copy_from_slice(&tensor[parts.wei][..n]),
+            (_, "bias") => plain.copy_from_slice(&tensor[parts.bia][..n]),
+            _ => plain.copy_from_slice(&tensor[self.running_row(param)][..n]),
+        }
+    }
+
+    /// Running means come first, then running variances.
+    fn running_row(&self, param: &str) -> Range<usize> {
+        let row = self.running_len() / 2;
+        if param == "running_mean" { 0..row } else { row..2 * row }
+    }
+
+    /// The instruction set of the kernels.
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
+    }
+}

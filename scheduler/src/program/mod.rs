@@ -1,0 +1,14 @@
+//! A plan bound to kernels, buffers and exchanges.
+
+mod bind;
+mod blocks;
+mod exchange;
+mod kernel;
+mod links;
+mod run;
+mod store;
+mod update;
+
+pub use bind::{BindOptions, Program};
+pub(crate) use run::Scratch;
+pub use store::{ParameterStore, StoreOptions};

@@ -1,0 +1,413 @@
+//! Running one block of a task: operands become slices, the kernel does the rest.
+#![expect(unsafe_code, reason = "turns the arenas' memory into slices for blocks that run at the same time")]
+
+use std::sync::atomic::Ordering;
+
+use lockstep_graph::{Mode, TaskId, TaskKind};
+use lockstep_ops::{
+    ActivationBackward, ActivationForward, AddForward, BatchNormBackward, BatchNormBackwardStats,
+    BatchNormEval, BatchNormForward, BatchNormStats, BiasBackwardWeights, BiasForward, ConcatBackward,
+    ConcatForward, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, DropoutBackward,
+    DropoutForward, DropoutKey, FlattenBackward, FlattenForward, LinearBackwardData,
+    LinearBackwardWeights, LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward,
+    SoftmaxCrossEntropyForward, SoftmaxCrossEntropyForwardBackward, Tiles, block_samples,
+    sgd::{self, SgdHyper},
+};
+
+use super::bind::{BoundTask, Buffer, METRICS, Program};
+use super::blocks::LOAD_SAMPLES;
+use super::kernel::Op;
+use crate::iteration::{Iteration, IterationReport};
+use crate::session::Session;
+
+/// A worker's memory between blocks.
+#[derive(Debug)]
+pub(crate) struct Scratch<'a> {
+    /// As long as the program's longest block needs.
+    pub(crate) values: &'a mut [f32],
+    /// Values a channel of every rank.
+    pub(crate) counts: &'a mut Vec<u64>,
+}
+
+/// What a block works with.
+struct Context<'a> {
+    program: &'a Program,
+    task: &'a BoundTask,
+    iteration: &'a Iteration,
+    /// Samples of this rank.
+    mb: usize,
+    /// One of the terms of an addition.
+    block: usize,
+}
+
+impl Program {
+    pub(super) fn trains(&self) -> bool {
+        matches!(self.plan.options().mode, Mode::Train { .. })
+    }
+
+    /// Runs a block that the caller has claimed.
+    pub(crate) fn run_block(
+        &self,
+        id: TaskId,
+        block: usize,
+        iteration: &Iteration,
+        session: &Session,
+        scratch: Scratch<'_>,
+    ) {
+        let task = &self.tasks[id.index()];
+        let mb = iteration.local_minibatch();
+        let context = Context { program: self, task, iteration, mb, block };
+        match task.kind {
+            TaskKind::Load => context.load(),
+            TaskKind::Forward => context.forward(scratch),
+            TaskKind::Statistics => context.statistics(),
+            TaskKind::Loss => context.loss(),
+            TaskKind::Metrics => context.metrics(session.stop.load(Ordering::Relaxed)),
+            TaskKind::Report => session.report(context.report()),
+            TaskKind::AccumulateGradient => context.accumulate(),
+            TaskKind::PackWeights => context.pack_weights(),
+            TaskKind::GradientStatistics => context.gradient_statistics(),
+            TaskKind::BackwardData => context.backward_data(scratch),
+            TaskKind::BackwardWeights => context.backward_weights(scratch),
+            TaskKind::Update => context.update(),
+            kind => unreachable!("{kind:?} has no blocks"),
+        }
+    }
+}
+
+impl<'a> Context<'a> {
+    fn op(&self) -> &'a Op {
+        &self.program.kernel(self.task.layer).op
+    }
+
+    /// The elements of a buffer, for reading.
+    fn slice(&self, buffer: &Buffer) -> &'a [f32] {
+        let program = self.program;
+        let arena = if buffer.lasts { program.store.arena() } else { &*program.arena };
+        // SAFETY: the buffer is one of the task's operands and the task is running, so its dependencies keep every writer
+        // of it waiting (checked by the ledger in debug builds); a task that writes its own operand takes it as `None`.
+        unsafe { arena.slice(buffer.range.clone()) }
+    }
+
+    fn tiles(&self, buffer: &Buffer) -> Tiles<'a> {
+        let program = self.program;
+        let arena = if buffer.lasts { program.store.arena() } else { &*program.arena };
+        // SAFETY: the buffer is one of the task's results and the task is running, so its dependencies keep every other
+        // task off it; the task's own blocks touch disjoint parts, which each op's tests check.
+        unsafe { arena.tiles(buffer.range.clone()) }
+    }
+
+    fn read(&self, index: usize) -> &'a [f32] {
+        self.slice(&self.task.reads[index])
+    }
+
+    /// The first operand, unless the result takes its place.
+    fn read_unless_in_place(&self) -> Option<&'a [f32]> {
+        (!self.task.in_place).then(|| self.read(0))
+    }
+
+    fn write(&self, index: usize) -> Tiles<'a> {
+        self.tiles(&self.task.writes[index])
+    }
+
+    /// Weights and biases of the layer's flat parameters; `None` for a part that it lacks.
+    fn parameters(&self, flat: &'a [f32]) -> (&'a [f32], Option<&'a [f32]>) {
+        let parts = self.program.kernel(self.task.layer).parts();
+        let bia = (!parts.bia.is_empty()).then(|| &flat[parts.bia]);
+        (&flat[parts.wei], bia)
+    }
+
+    fn load(&self) {
+        let layout = self.program.kernel(self.task.layer).layout;
+        let maps = layout.maps;
+        let plain_len = maps.c * maps.h * maps.w;
+        let first = self.block * LOAD_SAMPLES;
+        let last = (first + LOAD_SAMPLES).min(self.mb);
+        let mut dst = self.write(0);
+        let dst = dst.tile(layout.len(first)..layout.len(last));
+        let values = &self.iteration.samples.values[first * plain_len..last * plain_len];
+        block_samples(layout, values, dst);
+    }
+
+    fn forward(&self, scratch: Scratch<'_>) {
+        let (mb, block, dst) = (self.mb, self.block, self.write(0));
+        let Scratch { values: scratch, counts } = scratch;
+        match self.op() {
+            Op::Conv2d(conv) => {
+                let (wei, bia) = self.parameters(self.read(1));
+                let src = self.read(0);
+                conv.forward(block, Conv2dForward { mb, src, wei, bia, dst, scratch });
+            }
+            Op::Linear(linear) => {
+                let (wei, bia) = self.parameters(self.read(1));
+                let src = self.read(0);
+                linear.forward(block, LinearForward { mb, src, wei, bia, dst });
+            }
+            Op::Bias(bias) => {
+                let (_, bia) = self.parameters(self.read(1));
+                let bia = bia.expect("a bias layer has biases");
+                let src = self.read_unless_in_place();
+                bias.forward(block, BiasForward { mb, src, bia, dst });
+            }
+            Op::Activation(activation) => {
+                let src = self.read_unless_in_place();
+                activation.forward(block, ActivationForward { mb, src, dst });
+            }
+            Op::Pool(pool) => pool.forward(block, PoolForward { mb, src: self.read(0), dst }),
+            Op::Lrn(lrn) => {
+                lrn.forward(block, LrnForward { mb, src: self.read(0), dst, scratch });
+            }
+            Op::BatchNorm(norm) => {
+                let (wei, bia) = self.parameters(self.read(1));
+                let bia = bia.expect("batch normalization has shifts");
+                let src = self.read(0);
+                if self.program.trains() {
+                    let stats = self.read(2);
+                    let counts = self.counts(stats.len() / norm.stats_len(), counts);
+                    let (saved, running) = (self.write(1), self.write(2));
+                    let io =
+                        BatchNormForward { mb, src, wei, bia, stats, counts, dst, saved, running };
+                    norm.forward(block, io);
+                } else {
+                    let running = self.read(2);
+                    norm.eval(block, BatchNormEval { mb, src: Some(src), wei, bia, running, dst });
+                }
+            }
+            Op::Dropout(dropout) => {
+                let (key, samples) = (self.dropout_key(), &self.iteration.samples.ids[..]);
+                let src = self.read_unless_in_place();
+                dropout.forward(block, DropoutForward { mb, key, samples, src, dst });
+            }
+            Op::Add(add) => {
+                let others: Vec<_> = (1..self.task.reads.len()).map(|i| self.read(i)).collect();
+                let src = self.read_unless_in_place();
+                add.forward(block, AddForward { mb, src, others: &others, dst });
+            }
+            Op::Concat(concat) => {
+                let srcs: Vec<_> = (0..self.task.reads.len()).map(|i| self.read(i)).collect();
+                concat.forward(block, ConcatForward { mb, srcs: &srcs, dst });
+            }
+            Op::Flatten(flatten) => {
+                flatten.forward(block, FlattenForward { mb, src: self.read(0), dst });
+            }
+            Op::Input | Op::Loss(_) => unreachable!("has no forward task of this kind"),
+        }
+    }
+
+    /// Values a channel of every rank that took part in `ranks` statistics: all ranks', or this rank's alone.
+    fn counts<'c>(&self, ranks: usize, counts: &'c mut Vec<u64>) -> &'c [u64] {
+        let maps = self.program.kernel(self.task.layer).layout.maps;
+        let pixels = (maps.h * maps.w) as u64;
+        counts.clear();
+        if ranks == self.program.ranks() {
+            counts.extend(self.iteration.counts(ranks).map(|samples| samples as u64 * pixels));
+        } else {
+            counts.push(self.mb as u64 * pixels);
+        }
+        counts
+    }
+
+    fn dropout_key(&self) -> DropoutKey {
+        let Iteration { seed, step, .. } = *self.iteration;
+        DropoutKey { seed, layer: self.task.layer.index() as u64, step }
+    }
+
+    fn statistics(&self) {
+        let Op::BatchNorm(norm) = self.op() else { unreachable!("only batch normalization") };
+        let (src, stats) = (self.read(0), self.write(0));
+        norm.stats(self.block, BatchNormStats { mb: self.mb, src, stats });
+    }
+
+    fn gradient_statistics(&self) {
+        let Op::BatchNorm(norm) = self.op() else { unreachable!("only batch normalization") };
+        let (src, diff_dst, saved) = (self.read(0), self.read(1), self.read(2));
+        let io = BatchNormBackwardStats { mb: self.mb, src, diff_dst, saved, sums: self.write(0) };
+        norm.backward_stats(self.block, io);
+    }
+
+    fn loss(&self) {
+        let Op::Loss(loss) = self.op() else { unreachable!("only the loss layer") };
+        let losses = &self.task.writes[0];
+        let middle = losses.range.start + losses.range.len() / 2;
+        let part = |range| Buffer { lasts: losses.lasts, range };
+        let forward = SoftmaxCrossEntropyForward {
+            mb: self.mb,
+            src: self.read(0),
+            labels: &self.iteration.samples.labels,
+            losses: self.tiles(&part(losses.range.start..middle)),
+            correct: self.tiles(&part(middle..losses.range.end)),
+        };
+        if self.task.writes.len() > 1 {
+            let scale = 1.0 / self.iteration.minibatch as f32;
+            let diff_src = self.write(1);
+            let io = SoftmaxCrossEntropyForwardBackward { forward, scale, diff_src };
+            loss.forward_backward(self.block, io);
+        } else {
+            loss.forward(self.block, forward);
+        }
+    }
+
+    /// Sums this rank's losses in sample order; in double precision, kept as two floats.
+    fn metrics(&self, stop: bool) {
+        let samples = self.read(0);
+        let (losses, correct) = samples.split_at(samples.len() / 2);
+        let loss: f64 = losses[..self.mb].iter().map(|&l| f64::from(l)).sum();
+        let hits: f64 = correct[..self.mb].iter().map(|&c| f64::from(c)).sum();
+        let high = loss as f32;
+        let low = if high.is_finite() { (loss - f64::from(high)) as f32 } else { 0.0 };
+        let values = [high, low, hits as f32, f32::from(u8::from(stop))];
+        self.write(0).tile(0..METRICS).copy_from_slice(&values);
+    }
+
+    /// Combines all ranks' sums in rank order.
+    fn report(&self) -> IterationReport {
+        let (mut loss, mut correct, mut stop) = (0.0, 0.0, false);
+        for rank in self.read(0).chunks_exact(METRICS) {
+            loss += f64::from(rank[0]) + f64::from(rank[1]);
+            correct += f64::from(rank[2]);
+            stop |= rank[3] != 0.0;
+        }
+        let Iteration { step, epoch, minibatch, .. } = *self.iteration;
+        let loss = loss / minibatch as f64;
+        IterationReport { step, epoch, minibatch, loss, correct: correct as u64, stop }
+    }
+
+    fn accumulate(&self) {
+        let add = self.program.kernel(self.task.layer).fan_out.as_ref();
+        let add = add.expect("a layer with several consumers adds their terms");
+        let others: Vec<_> = (1..self.task.reads.len()).map(|i| self.read(i)).collect();
+        let src = self.read_unless_in_place();
+        let io = AddForward { mb: self.mb, src, others: &others, dst: self.write(0) };
+        add.forward(self.block, io);
+    }
+
+    fn pack_weights(&self) {
+        let Op::Conv2d(conv) = self.op() else { unreachable!("only convolutions") };
+        let (wei, _) = self.parameters(self.read(0));
+        conv.pack_backward(self.block, wei, self.write(0));
+    }
+
+    fn backward_data(&self, scratch: Scratch<'_>) {
+        let (mb, block) = (self.mb, self.block);
+        let Scratch { values: scratch, counts } = scratch;
+        match self.op() {
+            Op::Conv2d(conv) => {
+                let (diff_dst, wei, diff_src) = (self.read(0), self.read(1), self.write(0));
+                conv.backward_data(block, Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch });
+            }
+            Op::Linear(linear) => {
+                let (wei, _) = self.parameters(self.read(1));
+                let (diff_dst, diff_src) = (self.read(0), self.write(0));
+                let io = LinearBackwardData { mb, diff_dst, wei, diff_src, scratch };
+                linear.backward_data(block, io);
+            }
+            Op::Activation(activation) => {
+                let (dst, diff_dst) = (self.read(1), self.read_unless_in_place());
+                let io = ActivationBackward { mb, dst, diff_dst, diff_src: self.write(0) };
+                activation.backward(block, io);
+            }
+            Op::Pool(pool) => {
+                let src = if self.task.reads.len() > 1 { self.read(1) } else { &[] };
+                let (diff_dst, diff_src) = (self.read(0), self.write(0));
+                pool.backward(block, PoolBackward { mb, src, diff_dst, diff_src });
+            }
+            Op::Lrn(lrn) => {
+                let (diff_dst, src, diff_src) = (self.read(0), self.read(1), self.write(0));
+                lrn.backward(block, LrnBackward { mb, src, diff_dst, diff_src, scratch });
+            }
+            Op::BatchNorm(norm) => {
+                let (diff_dst, src, saved) = (Some(self.read(0)), self.read(1), self.read(2));
+                let (wei, _) = self.parameters(self.read(3));
+                let sums = self.read(4);
+                let counts = self.counts(sums.len() / norm.stats_len(), counts);
+                let diff_src = self.write(0);
+                let io = BatchNormBackward { mb, src, wei, saved, sums, counts, diff_dst, diff_src };
+                norm.backward(block, io);
+            }
+            Op::Dropout(dropout) => {
+                let (key, samples) = (self.dropout_key(), &self.iteration.samples.ids[..]);
+                let (diff_dst, diff_src) = (self.read_unless_in_place(), self.write(0));
+                dropout.backward(block, DropoutBackward { mb, key, samples, diff_dst, diff_src });
+            }
+            Op::Concat(concat) => {
+                let mut block = block;
+                for (index, &input) in self.task.inputs.iter().enumerate() {
+                    let blocks = concat.backward_blocks(input, mb);
+                    if block < blocks {
+                        let (diff_dst, diff_src) = (self.read(0), self.write(index));
+                        concat.backward(block, ConcatBackward { mb, input, diff_dst, diff_src });
+                        return;
+                    }
+                    block -= blocks;
+                }
+            }
+            Op::Flatten(flatten) => {
+                let (diff_dst, diff_src) = (self.read(0), self.write(0));
+                flatten.backward(block, FlattenBackward { mb, diff_dst, diff_src });
+            }
+            Op::Bias(_) | Op::Add(_) | Op::Input | Op::Loss(_) => {
+                unreachable!("has no task of this kind: the gradient passes unchanged")
+            }
+        }
+    }
+
+    fn backward_weights(&self, scratch: Scratch<'_>) {
+        let (mb, block, scratch) = (self.mb, self.block, scratch.values);
+        let parts = self.program.kernel(self.task.layer).parts();
+        let gradient = &self.task.writes[0];
+        let start = gradient.range.start;
+        let part = |range: &std::ops::Range<usize>| {
+            self.tiles(&Buffer {
+                lasts: gradient.lasts,
+                range: start + range.start..start + range.end,
+            })
+        };
+        let diff_wei = part(&parts.wei);
+        let diff_bia = (!parts.bia.is_empty()).then(|| part(&parts.bia));
+        match self.op() {
+            Op::Conv2d(conv) => {
+                let (src, diff_dst) = (self.read(0), self.read(1));
+                let io = Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
+                conv.backward_weights(block, io);
+            }
+            Op::Linear(linear) => {
+                let (src, diff_dst) = (self.read(0), self.read(1));
+                let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
+                linear.backward_weights(block, io);
+            }
+            Op::Bias(bias) => {
+                let diff_bia = diff_bia.expect("a bias layer has biases");
+                let diff_dst = self.read(0);
+                bias.backward_weights(block, BiasBackwardWeights { mb, diff_dst, diff_bia });
+            }
+            Op::BatchNorm(norm) => {
+                // The sums over this rank's samples are the gradients: shifts first, then scales.
+                let (shifts, scales) = self.read(0).split_at(norm.channels());
+                let (mut diff_wei, mut diff_bia) =
+                    (diff_wei, diff_bia.expect("batch normalization has shifts"));
+                diff_wei.tile(0..norm.channels()).copy_from_slice(scales);
+                diff_bia.tile(0..norm.channels()).copy_from_slice(shifts);
+            }
+            _ => unreachable!("has no parameters"),
+        }
+    }
+
+    fn update(&self) {
+        let update = self.task.update.as_ref().expect("bound with its pieces");
+        let isa = self.program.kernel(self.task.layer).isa();
+        let gradient = self.read(0);
+        let mut parameters = self.write(0);
+        let mut velocity = (self.task.writes.len() > 1).then(|| self.write(1));
+        for piece in update.pieces(self.block) {
+            let (range, hyper) = (piece.range, self.iteration.hyper);
+            let weight_decay = if piece.decays { hyper.weight_decay } else { 0.0 };
+            let hyper = SgdHyper { weight_decay, ..hyper };
+            let start = update.start();
+            let velocity = velocity
+                .as_mut()
+                .map(|tiles| tiles.tile(range.start - start..range.end - start));
+            let wei = parameters.tile(range.clone());
+            sgd::update(isa, hyper, wei, &gradient[range], velocity);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `lockstep info`: what this machine has and what would be chosen.
+#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
+
+use std::fs;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use lockstep::RunError;
+use lockstep::ops::{Isa, peak};
+use lockstep::scheduler::Cores;
+
+use super::inputs;
+
+/// How long the peak and the bandwidth are measured, each.
+const PEAK_TIME: Duration = Duration::from_millis(300);
+
+/// Elements of each of the triad's three arrays: 64 MB, more than caches hold.
+const TRIAD_LEN: usize = 16 << 20;
+
+/// Arguments of `lockstep info`.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {}
+
+/// Prints.
+pub(super) fn run(_args: &Args) -> Result<(), RunError> {
+    let isa = inputs::isa()?;
+    let cores = Cores::detect();
+    println!("CPU                {}", cpu_name());
+    println!("cores              {} in the affinity mask, {} usable", cores.in_mask(), cores.usable());
+    for (name, size) in caches() {
+        println!("{name:<18} {size}");
+    }
+    let available: Vec<_> = Isa::all_available().into_iter().map(Isa::name).collect();
+    println!("instruction sets   {}", available.join(" "));
+    println!("chosen             {} ({} lanes); LOCKSTEP_ISA forces another", isa.name(), isa.lanes());
+    println!("peak, one core     {:.1} GFLOP/s (measured)", peak::gflops(isa, PEAK_TIME));
+    println!("memory, one core   {:.1} GB/s (measured triad)", peak::triad_gbytes(isa, TRIAD_LEN, PEAK_TIME));
+    println!("workers            {} for one rank", cores.default_workers(1, false));
+    println!("MPI                {}", lockstep::mpi_description());
+    if let Some(launcher) = lockstep::comm::launcher() {
+        println!("launcher           {}: rank {} of {}", launcher.name, launcher.rank, launcher.n_ranks);
+    }
+    Ok(())
+}
+
+fn cpu_name() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix("model name"));
+    line.map_or_else(|| std::env::consts::ARCH.to_owned(), |l| l.trim_start_matches([' ', '\t', ':']).to_owned())
+}
+
+/// Name and size of the first core's caches, as the system tells them.
+fn caches() -> Vec<(String, String)> {
+    let read = |index: usize, file: &str| {
+        fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{file}"))
+            .map(|text| text.trim().to_owned())
+            .ok()
+    };
+    let mut caches = Vec::new();
+    for index in 0..8 {
+        let (Some(level), Some(kind), Some(size)) =
+            (read(index, "level"), read(index, "type"), read(index, "size"))
+        else {
+            continue;
+        };
+        if kind != "Instruction" {
+            caches.push((format!("L{level} cache"), size));
+        }
+    }
+    caches
+}

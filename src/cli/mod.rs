@@ -1,0 +1,66 @@
+//! The command line: one file a subcommand.
+
+mod bench;
+mod console;
+mod graph;
+mod info;
+mod inputs;
+mod metrics;
+mod score;
+mod signals;
+mod steps;
+mod trace;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lockstep::RunError;
+
+/// Synchronous-SGD training of neural networks on CPU clusters.
+#[derive(Debug, Parser)]
+#[command(name = "lockstep", version, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train a network; alone: LeNet on the bundled MNIST
+    Train(Box<train::Args>),
+    /// Score a checkpoint on a data set
+    Score(score::Args),
+    /// Print a network or its task graph
+    Graph(graph::Args),
+    /// Tell what this machine has and what would be chosen
+    Info(info::Args),
+    /// Measure kernels and networks against this machine's own peak
+    Bench(bench::Args),
+    /// Merge or check trace files
+    Trace(trace::Args),
+}
+
+/// Runs the program; its exit code is 0, 1 for a failed run, 2 for a wrong request, 143 when it was asked to stop.
+pub(crate) fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Train(args) => train::run(&args),
+        Command::Score(args) => score::run(&args),
+        Command::Graph(args) => graph::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Trace(args) => trace::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            console::error(None, &error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// A value of a flag that cannot work.
+fn bad_flag(flag: &'static str, value: impl ToString, reason: impl Into<String>) -> RunError {
+    RunError::Flag { flag, value: value.to_string(), reason: reason.into() }
+}

@@ -1,0 +1,56 @@
+//! `lockstep trace`: merge the ranks' traces, check a trace.
+#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand};
+use lockstep::RunError;
+use lockstep::traces::{check, merge};
+
+/// Arguments of `lockstep trace`.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check a trace: whole, nested, and whether communication overlaps computation
+    Check {
+        /// A merged trace, or one rank's
+        file: PathBuf,
+        /// Fail unless part-reduces overlap the backward pass and part-broadcasts the next forward pass
+        #[arg(long)]
+        overlap: bool,
+    },
+    /// Merge the files of several ranks into one, on one clock
+    Merge {
+        /// The merged file
+        #[arg(long, short)]
+        output: PathBuf,
+        /// The ranks' files
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Merges or checks.
+pub(super) fn run(args: &Args) -> Result<(), RunError> {
+    match &args.command {
+        Command::Check { file, overlap } => {
+            let report = check(file)?;
+            println!("{report}");
+            let overlaps =
+                report.reduces_overlap_backward() && report.broadcasts_overlap_forward();
+            if !report.ok() || (*overlap && !overlaps) {
+                return Err(RunError::TraceCheck { path: file.clone() });
+            }
+        }
+        Command::Merge { output, files } => {
+            merge(files, output)?;
+            println!("merged {} file(s) into {}", files.len(), output.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! What all ranks must agree on before the first step.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use lockstep_graph::{LayerId, LayerKind, Network, ParamRole, Statistics};
+
+use super::options::Job;
+
+/// Names and values that must be the same on every rank. Long ones are given by their hash.
+pub(super) fn facts(job: &Job, ranks: usize) -> Vec<(String, String)> {
+    let options = &job.options;
+    let (train, sgd) = (&job.train, &options.sgd);
+    let initial = job.initial.as_ref().map(|tensors| {
+        let mut hasher = DefaultHasher::new();
+        for tensor in tensors.values() {
+            tensor.name.hash(&mut hasher);
+            tensor.values.iter().for_each(|v| v.to_bits().hash(&mut hasher));
+        }
+        hasher.finish()
+    });
+    let facts = [
+        ("program version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("ranks", ranks.to_string()),
+        ("network", job.network.name().to_owned()),
+        ("network definition", hash(&job.network.to_json())),
+        ("parameters", job.network.parameter_count().to_string()),
+        ("minibatch", options.minibatch.to_string()),
+        ("length", format!("{:?}", options.length)),
+        ("seed", options.seed.to_string()),
+        ("strategy", options.strategy.to_string()),
+        ("learning rate", sgd.lr.to_string()),
+        ("schedule", sgd.schedule.to_string()),
+        ("momentum", sgd.momentum.to_string()),
+        ("weight decay", format!("{} on {:?}", sgd.weight_decay, sgd.decay)),
+        ("nesterov", sgd.nesterov.to_string()),
+        // The packed order of parameters depends on it, and ranks exchange packed parameters.
+        ("channel block", options.isa.lanes().to_string()),
+        ("initial weights", format!("{initial:?}")),
+        ("training data", format!("{} ({:016x})", train.name(), train.fingerprint())),
+        ("training samples", train.len().to_string()),
+        ("evaluation", (options.evaluate && job.test.is_some()).to_string()),
+        ("trace", format!("{:?}", options.trace.as_ref().map(|t| &t.steps))),
+        ("test data", job.test.as_ref().map_or_else(String::new, |t| {
+            format!("{} ({:016x})", t.name(), t.fingerprint())
+        })),
+    ];
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn hash(text: &str) -> String {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// The running statistics that differ between ranks.
+pub(super) fn per_rank_statistics(network: &Network) -> Vec<(LayerId, &str)> {
+    let mut found = Vec::new();
+    for layer in network.layers() {
+        let LayerKind::BatchNorm(norm) = &layer.kind else { continue };
+        if norm.statistics == Statistics::PerRank {
+            let running = layer
+                .params
+                .iter()
+                .filter(|p| matches!(p.role, ParamRole::RunningMean | ParamRole::RunningVar));
+            found.extend(running.map(|p| (layer.id, p.name.as_ref())));
+        }
+    }
+    found
+}

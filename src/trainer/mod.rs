@@ -1,0 +1,19 @@
+//! Training and scoring whole data sets on any number of ranks.
+
+mod facts;
+mod feed;
+mod finishers;
+mod job;
+mod memory;
+mod observer;
+mod options;
+mod rank;
+mod score;
+mod threads;
+
+pub use finishers::Finishers;
+pub use job::{merge_traces, train};
+pub use observer::{EpochRecord, Observer, RunStart, Score, Silent, StepRecord};
+pub use options::{Decay, Job, Length, Ranks, RunOptions, Sgd, TraceOptions};
+pub use rank::Outcome;
+pub use score::{ScoreJob, score};

@@ -1,0 +1,457 @@
+//! The life of one rank: agree with the others, bind the programs, train, score, save.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockstep_comm::{Communicator, agree};
+use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
+use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform};
+use lockstep_scheduler::{
+    Executor, IterationReport, ParameterStore, Program, Router, StoreOptions, WorkerConfig,
+};
+use lockstep_traces::{RankTrace, Recorder, TraceConfig};
+
+use super::facts::facts;
+use super::feed::{LoaderFeed, Recipe};
+use super::memory::{MemoryEstimate, resident_bytes};
+use super::observer::{EpochRecord, Observer, RunStart, Score, StepRecord};
+use super::options::{Job, Length};
+use super::threads::Threads;
+use crate::checkpoint::{NamedTensor, save_weights};
+use crate::error::RunError;
+use crate::init::initial_values;
+
+/// Minibatches that a loader prepares ahead.
+const PREFETCH: usize = 3;
+
+/// What a rank ends with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Loss of every step.
+    pub losses: Vec<f64>,
+    /// Epochs and their scores.
+    pub epochs: Vec<EpochRecord>,
+    /// Final parameters and running statistics, in the network's order.
+    pub weights: Vec<NamedTensor>,
+    /// Bytes this rank sent to others.
+    pub bytes_sent: u64,
+}
+
+/// One rank, ready to run.
+pub(super) struct Rank<'a> {
+    pub(super) job: &'a Job,
+    pub(super) threads: Threads,
+    pub(super) comm: Option<(Arc<Communicator>, Arc<Router>)>,
+    /// There on rank 0.
+    pub(super) observer: Option<&'a mut dyn Observer>,
+    /// Called with the recorder once it records, for the threads that started before it.
+    pub(super) on_recorder: &'a dyn Fn(&Recorder),
+}
+
+/// What a running rank works with.
+struct Bench {
+    executor: Executor,
+    store: Arc<ParameterStore>,
+    train: Arc<Program>,
+    score: Option<Arc<Program>>,
+    recipe: Recipe,
+    schedule: Schedule,
+    recorder: Recorder,
+}
+
+impl Rank<'_> {
+    fn rank(&self) -> usize {
+        self.threads.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.threads.ranks
+    }
+
+    /// Trains.
+    pub(super) fn run(mut self) -> Result<Outcome, RunError> {
+        let job = self.job;
+        let options = &job.options;
+        check_fit(&job.network, &*job.train)?;
+        if let Some(test) = &job.test {
+            check_fit(&job.network, &**test)?;
+        }
+        let baseline = resident_bytes();
+        let schedule = Schedule { n_samples: job.train.len(), minibatch: options.minibatch };
+        let total_steps = match options.length {
+            Length::Epochs(epochs) => epochs * schedule.steps_per_epoch(),
+            Length::Steps(steps) => steps,
+        };
+        if let Some((comm, _)) = &self.comm {
+            agree(comm, &facts(job, self.ranks()))?;
+        }
+        let trace = self.start_trace()?;
+        let recorder = trace.as_ref().map_or_else(Recorder::off, RankTrace::recorder);
+        (self.on_recorder)(&recorder);
+
+        let store = self.new_store()?;
+        self.initialize(&store)?;
+        let (train, score) = self.bind(&store)?;
+        let executor = Executor::start(
+            &WorkerConfig {
+                workers: self.threads.workers,
+                cores: self.threads.worker_cores(),
+                spins: self.threads.spins(),
+                name: self.threads.prefix("worker"),
+                recorder: recorder.clone(),
+                on_step: self.threads.hook("worker"),
+            },
+            self.comm.clone(),
+            Arc::clone(&options.stop),
+        )?;
+        let recipe = Recipe { sgd: options.sgd.clone(), seed: options.seed, total_steps };
+        let bench = Bench { executor, store, train, score, recipe, schedule, recorder };
+        self.announce(&bench, baseline);
+        let outcome = self.train(bench)?;
+        if let Some(trace) = &trace {
+            trace.finish()?;
+        }
+        Ok(outcome)
+    }
+
+    fn start_trace(&self) -> Result<Option<RankTrace>, RunError> {
+        let Some(trace) = &self.job.options.trace else { return Ok(None) };
+        let clock_offset_ns = match &self.comm {
+            Some((comm, _)) => comm.clock_offset()?,
+            None => 0,
+        };
+        let started = RankTrace::start(TraceConfig {
+            path: trace.path.clone(),
+            rank: self.rank(),
+            n_ranks: self.ranks(),
+            host: super::threads::host_name(),
+            steps: trace.steps.clone(),
+            clock_offset_ns,
+        })?;
+        self.job.options.finishers.add(started.finisher());
+        Ok(Some(started))
+    }
+
+    fn new_store(&self) -> Result<Arc<ParameterStore>, RunError> {
+        let options = StoreOptions {
+            rank: self.rank(),
+            ranks: self.ranks(),
+            momentum: self.job.options.sgd.momentum != 0.0,
+        };
+        Ok(Arc::new(ParameterStore::new(&self.job.network, self.job.options.isa, options)?))
+    }
+
+    fn initialize(&self, store: &ParameterStore) -> Result<(), RunError> {
+        let network = &self.job.network;
+        for layer in network.layers() {
+            for param in &layer.params {
+                let name = format!("{}.{}", layer.name, param.name);
+                let given = self.job.initial.as_ref().and_then(|tensors| tensors.get(&name));
+                match given {
+                    Some(tensor) => store.import(network, layer.id, &param.name, &tensor.values)?,
+                    None => {
+                        let values = initial_values(self.job.options.seed, layer, param);
+                        store.import(network, layer.id, &param.name, &values)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(&self, mode: Mode) -> Result<Plan, RunError> {
+        let options = &self.job.options;
+        Ok(Plan::compile(
+            Arc::clone(&self.job.network),
+            PlanOptions {
+                minibatch: options.minibatch,
+                ranks: self.ranks(),
+                mode,
+                strategy: options.strategy,
+                platform: Platform::default(),
+            },
+        )?)
+    }
+
+    /// The training program and, where there is test data, the scoring program, in the same memory.
+    fn bind(
+        &self,
+        store: &Arc<ParameterStore>,
+    ) -> Result<(Arc<Program>, Option<Arc<Program>>), RunError> {
+        let options = &self.job.options;
+        let momentum = options.sgd.momentum != 0.0;
+        let mut plans = vec![self.plan(Mode::Train { momentum })?];
+        if self.job.test.is_some() && options.evaluate {
+            plans.push(self.plan(Mode::Score)?);
+        }
+        let bind = lockstep_scheduler::BindOptions {
+            rank: self.rank(),
+            decay_all: options.sgd.decay == super::options::Decay::All,
+        };
+        let mut programs = Program::bind(plans, store, &bind)?.into_iter().map(Arc::new);
+        let train = programs.next().expect("one program a plan");
+        Ok((train, programs.next()))
+    }
+
+    fn announce(&mut self, bench: &Bench, baseline: u64) {
+        let job = self.job;
+        let options = &job.options;
+        let estimate = MemoryEstimate {
+            baseline,
+            store: bench.store.bytes() as u64,
+            arena: bench.train.arena_bytes() as u64,
+            scratch: (bench.train.scratch_bytes() * self.threads.workers) as u64,
+            loader: self.loader_bytes(&job.train),
+            ranks_here: self.threads.ranks_here as u64,
+        };
+        let start = RunStart {
+            network: job.network.name().to_owned(),
+            parameters: job.network.parameter_count(),
+            isa: options.isa.name(),
+            workers: self.threads.workers,
+            ranks: self.ranks(),
+            transport: self.transport(),
+            minibatch: options.minibatch,
+            local_minibatch: lockstep_graph::share(options.minibatch, self.ranks(), 0).len(),
+            strategy: options.strategy.to_string(),
+            samples: job.train.len(),
+            total_steps: bench.recipe.total_steps,
+            steps_per_epoch: bench.schedule.steps_per_epoch(),
+            peak_memory: estimate.total(),
+            warnings: self.threads.warnings(),
+        };
+        if let Some(observer) = &mut self.observer {
+            observer.start(&start);
+        }
+    }
+
+    fn transport(&self) -> String {
+        self.comm.as_ref().map_or_else(|| "none".to_owned(), |(comm, _)| comm.library().to_owned())
+    }
+
+    fn loader_config(&self, first_step: u64, last_step: u64, recorder: &Recorder) -> LoaderConfig {
+        let recorder = recorder.clone();
+        LoaderConfig {
+            threads: self.job.options.loader_threads,
+            depth: PREFETCH,
+            rank: self.rank(),
+            n_ranks: self.ranks(),
+            first_step,
+            last_step: Some(last_step),
+            thread_name: self.threads.prefix("loader"),
+            on_thread_start: Arc::new(move |index| {
+                super::threads::record_thread(&recorder, &format!("loader {index}"));
+            }),
+            on_step: self.threads.hook("loader"),
+        }
+    }
+
+    fn loader_bytes(&self, dataset: &Arc<dyn Dataset>) -> u64 {
+        let config = self.loader_config(1, 1, &Recorder::off());
+        config.buffer_bytes(&**dataset, self.job.options.minibatch) as u64
+    }
+
+    /// The run proper: one loader through all epochs, an executor run an epoch, a score and a checkpoint after each.
+    fn train(&mut self, mut bench: Bench) -> Result<Outcome, RunError> {
+        let job = self.job;
+        let (schedule, total) = (bench.schedule, bench.recipe.total_steps);
+        let mut loader = Loader::start(
+            Arc::clone(&job.train),
+            schedule,
+            Order::shuffled(job.options.seed),
+            self.loader_config(1, total, &bench.recorder),
+        )?;
+        let (mut losses, mut epochs) = (Vec::new(), Vec::new());
+        let per_epoch = schedule.steps_per_epoch();
+        let mut epoch = 0;
+        let mut stopped = false;
+        while (losses.len() as u64) < total && !stopped {
+            epoch += 1;
+            let steps_left = per_epoch.min(total - losses.len() as u64);
+            let began = Instant::now();
+            let mut last = began;
+            let mut epoch_losses = EpochLoss::default();
+            let observer = &mut self.observer;
+            let recipe = bench.recipe.clone();
+            let mut on_report = |report: &IterationReport| {
+                if !report.loss.is_finite() {
+                    return Err(RunError::Diverged { step: report.step, loss: report.loss });
+                }
+                losses.push(report.loss);
+                epoch_losses.add(report);
+                stopped |= report.stop;
+                let now = Instant::now();
+                let seconds = now.duration_since(last).as_secs_f64();
+                last = now;
+                if let Some(observer) = observer {
+                    observer.step(&StepRecord {
+                        report: *report,
+                        samples_per_s: report.minibatch as f64 / seconds,
+                        lr: recipe.rate(report.step, report.epoch),
+                    });
+                }
+                Ok(())
+            };
+            let mut feed = LoaderFeed {
+                loader: &mut loader,
+                recipe: &bench.recipe,
+                steps_left,
+                on_report: &mut on_report,
+            };
+            bench.executor.run(&bench.train, &mut feed)?;
+            let seconds = began.elapsed().as_secs_f64();
+            self.share_running_statistics(&bench)?;
+            // A run that was asked to stop saves what it has and leaves without scoring.
+            let test = if stopped { None } else { self.evaluate(&mut bench)? };
+            let record =
+                EpochRecord { epoch, train_loss: epoch_losses.mean(), seconds, test };
+            if let Some(observer) = &mut self.observer {
+                observer.epoch(&record);
+            }
+            epochs.push(record);
+            self.save(&bench)?;
+        }
+        drop(loader);
+        if stopped && (losses.len() as u64) < total {
+            return Err(RunError::Stopped { step: losses.len() as u64 });
+        }
+        let weights = self.weights(&bench.store)?;
+        let bytes_sent = self.comm.as_ref().map_or(0, |(comm, _)| comm.counters().bytes_sent);
+        Ok(Outcome { losses, epochs, weights, bytes_sent })
+    }
+
+    /// Scores the test data; the same numbers on every rank.
+    fn evaluate(&self, bench: &mut Bench) -> Result<Option<Score>, RunError> {
+        let (Some(test), Some(program)) = (&self.job.test, &bench.score) else { return Ok(None) };
+        let schedule = Schedule { n_samples: test.len(), minibatch: self.job.options.minibatch };
+        let steps = schedule.steps_per_epoch();
+        let config = self.loader_config(1, steps, &Recorder::off());
+        let score = score_dataset(&mut bench.executor, program, test, schedule, config)?;
+        Ok(Some(score))
+    }
+
+    /// Batch normalizations with per-rank statistics have running statistics of their own on each rank; scoring and
+    /// checkpoints use the mean over the ranks.
+    fn share_running_statistics(&self, bench: &Bench) -> Result<(), RunError> {
+        let Some((comm, _)) = &self.comm else { return Ok(()) };
+        let network = &self.job.network;
+        for (layer, param) in super::facts::per_rank_statistics(network) {
+            let own = bench.store.export(network, layer, param)?;
+            let bytes = own.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let mut mean = vec![0.0_f64; own.len()];
+            for values in comm.all_gather(bytes)? {
+                let (chunks, _) = values.as_chunks::<4>();
+                for (sum, &chunk) in mean.iter_mut().zip(chunks) {
+                    *sum += f64::from(f32::from_le_bytes(chunk));
+                }
+            }
+            let ranks = self.ranks() as f64;
+            let mean: Vec<f32> = mean.iter().map(|sum| (sum / ranks) as f32).collect();
+            bench.store.import(network, layer, param, &mean)?;
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, bench: &Bench) -> Result<(), RunError> {
+        let Some(directory) = &self.job.options.checkpoint else { return Ok(()) };
+        if self.rank() != 0 {
+            return Ok(());
+        }
+        let path = save_weights(directory, &self.weights(&bench.store)?)?;
+        if let Some(observer) = &mut self.observer {
+            observer.saved(&path);
+        }
+        Ok(())
+    }
+
+    fn weights(&self, store: &ParameterStore) -> Result<Vec<NamedTensor>, RunError> {
+        export_weights(&self.job.network, store)
+    }
+}
+
+/// All parameters and running statistics of a network in plain order, under PyTorch's names.
+pub(super) fn export_weights(
+    network: &Network,
+    store: &ParameterStore,
+) -> Result<Vec<NamedTensor>, RunError> {
+    let mut tensors = Vec::new();
+    for layer in network.layers() {
+        for param in &layer.params {
+            tensors.push(NamedTensor {
+                name: format!("{}.{}", layer.name, param.name),
+                shape: param.shape.clone(),
+                values: store.export(network, layer.id, &param.name)?,
+            });
+        }
+    }
+    Ok(tensors)
+}
+
+/// Scores a data set with a scoring program.
+pub(super) fn score_dataset(
+    executor: &mut Executor,
+    program: &Arc<Program>,
+    dataset: &Arc<dyn Dataset>,
+    schedule: Schedule,
+    config: LoaderConfig,
+) -> Result<Score, RunError> {
+    let began = Instant::now();
+    let steps = schedule.steps_per_epoch();
+    let mut loader = Loader::start(Arc::clone(dataset), schedule, Order::sequential(), config)?;
+    let (mut total, mut correct) = (EpochLoss::default(), 0);
+    let mut on_report = |report: &IterationReport| {
+        total.add(report);
+        correct += report.correct;
+        Ok(())
+    };
+    let recipe = Recipe { sgd: super::options::Sgd::default(), seed: 0, total_steps: steps };
+    let mut feed = LoaderFeed {
+        loader: &mut loader,
+        recipe: &recipe,
+        steps_left: steps,
+        on_report: &mut on_report,
+    };
+    executor.run(program, &mut feed)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let samples = total.samples;
+    Ok(Score { loss: total.mean(), correct, samples, samples_per_s: samples as f64 / seconds })
+}
+
+/// The mean loss over samples, from minibatches of any size.
+#[derive(Debug, Default)]
+struct EpochLoss {
+    sum: f64,
+    samples: u64,
+}
+
+impl EpochLoss {
+    fn add(&mut self, report: &IterationReport) {
+        self.sum += report.loss * report.minibatch as f64;
+        self.samples += report.minibatch as u64;
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.samples as f64
+    }
+}
+
+/// The network's input and classes must be the data's.
+pub(super) fn check_fit(network: &Network, data: &dyn Dataset) -> Result<(), RunError> {
+    let input = network.layer(network.input()).shape;
+    let shape = data.shape();
+    if input.maps() != (shape.c, shape.h, shape.w) {
+        return Err(RunError::SampleShape {
+            network: input.to_string(),
+            data: data.name().to_owned(),
+            samples: format!("{}x{}x{}", shape.c, shape.h, shape.w),
+        });
+    }
+    if data.classes() > network.classes() {
+        return Err(RunError::Classes {
+            network: network.classes(),
+            data: data.name().to_owned(),
+            classes: data.classes(),
+        });
+    }
+    Ok(())
+}

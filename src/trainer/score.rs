@@ -1,0 +1,116 @@
+//! Scoring a checkpoint on a data set, on one rank.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lockstep_data::{Dataset, LoaderConfig, Schedule};
+use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy};
+use lockstep_ops::Isa;
+use lockstep_scheduler::{
+    BindOptions, Cores, Executor, ParameterStore, Program, StoreOptions, WorkerConfig,
+};
+use lockstep_traces::Recorder;
+
+use super::observer::Score;
+use super::rank::{check_fit, score_dataset};
+use crate::checkpoint::NamedTensor;
+use crate::error::RunError;
+
+/// What to score.
+#[derive(Clone)]
+pub struct ScoreJob {
+    /// The network, with a loss.
+    pub network: Arc<Network>,
+    /// The data.
+    pub data: Arc<dyn Dataset>,
+    /// Its parameters and running statistics.
+    pub weights: BTreeMap<String, NamedTensor>,
+    /// Where the weights came from, for messages.
+    pub weights_path: PathBuf,
+    /// Samples scored at once.
+    pub minibatch: usize,
+    /// Compute threads; `None` chooses by cores.
+    pub workers: Option<usize>,
+    /// Instruction set.
+    pub isa: Isa,
+}
+
+impl std::fmt::Debug for ScoreJob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScoreJob")
+            .field("network", &self.network.name())
+            .field("weights_path", &self.weights_path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Scores.
+///
+/// # Errors
+/// A parameter is missing or has another shape, the data does not fit the network or cannot be read.
+pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
+    check_fit(&job.network, &*job.data)?;
+    check_weights(&job.network, &job.weights, &job.weights_path)?;
+    let alone = StoreOptions { rank: 0, ranks: 1, momentum: false };
+    let store = Arc::new(ParameterStore::new(&job.network, job.isa, alone)?);
+    for layer in job.network.layers() {
+        for param in &layer.params {
+            let values = &job.weights[&format!("{}.{}", layer.name, param.name)].values;
+            store.import(&job.network, layer.id, &param.name, values)?;
+        }
+    }
+    let plan = Plan::compile(
+        Arc::clone(&job.network),
+        PlanOptions {
+            minibatch: job.minibatch,
+            ranks: 1,
+            mode: Mode::Score,
+            strategy: Strategy::Data,
+            platform: Platform::default(),
+        },
+    )?;
+    let options = BindOptions { rank: 0, decay_all: true };
+    let program = Program::bind(vec![plan], &store, &options)?.pop().expect("one program a plan");
+    let config = WorkerConfig {
+        workers: job.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false)),
+        cores: None,
+        spins: 50,
+        name: "worker".to_owned(),
+        recorder: Recorder::off(),
+        on_step: None,
+    };
+    let mut executor = Executor::start(&config, None, Arc::default())?;
+    let schedule = Schedule { n_samples: job.data.len(), minibatch: job.minibatch };
+    let last_step = Some(schedule.steps_per_epoch());
+    let loader = LoaderConfig { last_step, ..LoaderConfig::default() };
+    score_dataset(&mut executor, &Arc::new(program), &job.data, schedule, loader)
+}
+
+/// Every parameter of the network must be among the weights, in its shape.
+///
+/// # Errors
+/// The first that is not, by name.
+pub(crate) fn check_weights(
+    network: &Network,
+    weights: &BTreeMap<String, NamedTensor>,
+    path: &std::path::Path,
+) -> Result<(), RunError> {
+    for layer in network.layers() {
+        for param in &layer.params {
+            let name = format!("{}.{}", layer.name, param.name);
+            let Some(tensor) = weights.get(&name) else {
+                return Err(RunError::MissingTensor { path: path.to_owned(), name });
+            };
+            if tensor.shape != param.shape {
+                return Err(RunError::TensorShape {
+                    path: path.to_owned(),
+                    name,
+                    expected: param.shape.clone(),
+                    got: tensor.shape.clone(),
+                });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! The program as a user meets it: what it prints, what it leaves, what it refuses and how.
+
+#[path = "support/small_mnist.rs"]
+mod small_mnist;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+fn lockstep() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+    // A test must not think that it was started by mpirun because the test runner was.
+    for name in ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_NTASKS", "LOCKSTEP_ISA"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn data(train: usize, test: usize) -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    small_mnist::write(folder.path(), train, test);
+    let choice = format!("mnist:{}", folder.path().display());
+    (folder, choice)
+}
+
+fn run(args: &[&str]) -> Output {
+    lockstep().args(args).output().unwrap()
+}
+
+#[track_caller]
+fn succeeds(args: &[&str]) -> String {
+    let output = run(args);
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{args:?}\n{out}\n{err}");
+    out
+}
+
+/// Runs, expects an exit code and one sentence with all the given words.
+#[track_caller]
+fn refuses(args: &[&str], code: i32, words: &[&str]) {
+    let output = run(args);
+    let err = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}\n{err}");
+    for word in words {
+        assert!(err.contains(word), "{args:?}: no {word:?} in\n{err}");
+    }
+    assert!(!err.contains("panicked"), "{err}");
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn metrics(path: &Path) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The losses of a run's steps.
+fn losses(data: &str, more: &[&str]) -> Vec<f64> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.jsonl");
+    let path = file.to_str().unwrap();
+    let mut args = vec!["train", "--data", data, "--batch", "13", "--metrics", path];
+    args.extend(more);
+    succeeds(&args);
+    let lines = metrics(&file);
+    let steps = lines.iter().filter(|line| line["kind"] == "step");
+    steps.map(|line| line["loss"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_run_learns_reports_and_leaves_a_checkpoint_that_scores_the_same() {
+    let (_folder, data) = data(640, 101);
+    let out = tempfile::tempdir().unwrap();
+    let (metrics_file, checkpoint) = (out.path().join("m.jsonl"), out.path().join("ckpt"));
+    let printed = succeeds(&[
+        "train",
+        "--data",
+        &data,
+        "--batch",
+        "32",
+        "--epochs",
+        "2",
+        "--metrics",
+        metrics_file.to_str().unwrap(),
+        "--checkpoint",
+        checkpoint.to_str().unwrap(),
+    ]);
+    assert!(printed.contains("2 epochs") || printed.contains("40 steps"), "{printed}");
+    let lines = metrics(&metrics_file);
+    let steps: Vec<_> = lines.iter().filter(|l| l["kind"] == "step").collect();
+    let evals: Vec<_> = lines.iter().filter(|l| l["kind"] == "eval").collect();
+    assert_eq!((steps.len(), evals.len()), (40, 2));
+    assert_eq!(steps[39]["step"], 40);
+    assert_eq!(steps[39]["epoch"], 2);
+    assert_eq!(evals[1]["samples"], 101);
+    let top1 = evals[1]["top1"].as_f64().unwrap();
+    assert!(top1 > 0.95, "{top1}");
+    let json = succeeds(&[
+        "score",
+        "--data",
+        &data,
+        "--checkpoint",
+        checkpoint.to_str().unwrap(),
+        "--batch",
+        "7",
+        "--json",
+    ]);
+    let score: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(score["top1"].as_f64().unwrap(), top1);
+    let difference = score["loss"].as_f64().unwrap() / evals[1]["loss"].as_f64().unwrap() - 1.0;
+    assert!(difference.abs() < 1e-5, "{difference}");
+}
+
+#[test]
+fn ranks_give_the_losses_of_one_rank() {
+    let (_folder, data) = data(101, 21);
+    // 101 samples in minibatches of 13: the last one has 10, and with 8 ranks some have one sample.
+    let one = losses(&data, &["--epochs", "2"]);
+    assert_eq!(one.len(), 16);
+    for ranks in ["2", "3", "5", "8"] {
+        let several = losses(&data, &["--epochs", "2", "--ranks", ranks]);
+        assert_eq!(several.len(), one.len());
+        for (step, (a, b)) in several.iter().zip(&one).take(10).enumerate() {
+            assert!((a / b - 1.0).abs() < 1e-5, "{ranks} ranks, step {}: {a}, {b}", step + 1);
+        }
+    }
+}
+
+#[test]
+fn a_last_minibatch_smaller_than_the_ranks_ends() {
+    let (_folder, data) = data(29, 7);
+    // Minibatches of 13, 13 and 3 on 5 ranks: two ranks have nothing to do in the last one.
+    assert_eq!(losses(&data, &["--ranks", "5", "--epochs", "1"]).len(), 3);
+    let (_folder, data) = self::data(5, 3);
+    assert_eq!(losses(&data, &["--ranks", "8", "--epochs", "2"]).len(), 2);
+}
+
+#[test]
+fn workers_and_loader_threads_do_not_change_a_bit() {
+    let (_folder, data) = data(60, 7);
+    let one = losses(&data, &["--epochs", "2", "--workers", "1"]);
+    assert_eq!(losses(&data, &["--epochs", "2", "--workers", "3"]), one);
+    assert_eq!(losses(&data, &["--epochs", "2", "--loader-threads", "3"]), one);
+    assert_eq!(losses(&data, &["--epochs", "2", "--no-eval"]), one);
+}
+
+#[test]
+fn instruction_sets_agree_and_an_unknown_one_is_refused() {
+    let (_folder, data) = data(60, 7);
+    let with = |isa: &str| {
+        let out = tempfile::tempdir().unwrap();
+        let file = out.path().join("m");
+        let output = lockstep()
+            .env("LOCKSTEP_ISA", isa)
+            .args(["train", "--data", &data, "--steps", "5", "--metrics"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stdout).contains(&format!(" {isa},")), "{}", text(&output.stdout));
+        let lines = metrics(&file);
+        lines.iter().filter_map(|l| l["lr"].is_number().then(|| l["loss"].as_f64().unwrap())).collect::<Vec<_>>()
+    };
+    let base = with("portable");
+    for isa in lockstep::ops::Isa::all_available() {
+        for (a, b) in with(isa.name()).iter().zip(&base) {
+            assert!((a / b - 1.0).abs() < 1e-4, "{}: {a} {b}", isa.name());
+        }
+    }
+    let output = lockstep().env("LOCKSTEP_ISA", "mmx").args(["info"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("mmx"));
+}
+
+#[test]
+fn wrong_requests_are_refused_with_a_reason() {
+    let (folder, data) = data(20, 5);
+    let missing = folder.path().join("none");
+    refuses(&["train", "--net", "lenett"], 2, &["lenett", "lenet"]);
+    refuses(&["train", "--data", "cifar"], 2, &["--data", "cifar"]);
+    refuses(&["train", "--data", &format!("mnist:{}", missing.display())], 1, &["none"]);
+    refuses(&["train", "--net", "small-vgg"], 2, &["3x16x16", "1x28x28"]);
+    refuses(&["train", "--strategy", "model"], 2, &["model", "data"]);
+    refuses(&["train", "--schedule", "linear"], 2, &["linear", "cosine"]);
+    refuses(&["train", "--batch", "0"], 2, &["--batch"]);
+    refuses(&["train", "--ranks", "0"], 2, &["--ranks"]);
+    refuses(&["train", "--lr", "nan"], 2, &["--lr"]);
+    refuses(&["train", "--steps", "0"], 2, &["--steps"]);
+    refuses(&["train", "--trace-steps", "5..2", "--trace", "x.json"], 2, &["5..2"]);
+    refuses(&["train", "--data", &data, "--trace", "/"], 1, &["/"]);
+    refuses(&["score", "--checkpoint", missing.to_str().unwrap()], 1, &["none"]);
+    fs::write(folder.path().join("bad.safetensors"), "git-lfs").unwrap();
+    let bad = folder.path().join("bad.safetensors");
+    refuses(&["score", "--checkpoint", bad.to_str().unwrap()], 1, &["bad.safetensors"]);
+    refuses(&["trace", "check", bad.to_str().unwrap()], 1, &["bad.safetensors"]);
+    refuses(&["graph", "--net", bad.with_extension("json").to_str().unwrap()], 2, &["bad.json"]);
+}
+
+#[test]
+fn a_diverging_run_stops_and_keeps_the_last_good_checkpoint() {
+    let (_folder, data) = data(64, 5);
+    let out = tempfile::tempdir().unwrap();
+    let checkpoint = out.path().to_str().unwrap();
+    succeeds(&["train", "--data", &data, "--epochs", "1", "--checkpoint", checkpoint]);
+    let before = fs::read(out.path().join("last/weights.safetensors")).unwrap();
+    refuses(
+        &["train", "--data", &data, "--lr", "1e30", "--epochs", "9", "--checkpoint", checkpoint, "--batch", "8"],
+        1,
+        &["diverged", "--lr", "step"],
+    );
+    assert_eq!(fs::read(out.path().join("last/weights.safetensors")).unwrap(), before);
+}
+
+#[test]
+fn a_trace_of_two_ranks_is_whole_nested_and_shows_the_exchanges() {
+    let (_folder, data) = data(200, 5);
+    let out = tempfile::tempdir().unwrap();
+    let trace = out.path().join("deep/trace.json");
+    let path = trace.to_str().unwrap();
+    succeeds(&[
+        "train", "--data", &data, "--batch", "16", "--ranks", "2", "--steps", "8", "--trace", path,
+        "--trace-steps", "3..6", "--no-eval",
+    ]);
+    let report = succeeds(&["trace", "check", path]);
+    assert!(report.contains("part-reduce") || report.contains("part_reduce"), "{report}");
+    let document: serde_json::Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
+    let events = document["traceEvents"].as_array().or(document.as_array()).unwrap();
+    let names: Vec<&str> =
+        events.iter().filter(|e| e["name"] == "thread_name").filter_map(|e| e["args"]["name"].as_str()).collect();
+    for name in ["worker 0", "comm", "loader 0"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    for rank in 0..2 {
+        let file = fs::read(out.path().join(format!("deep/trace.rank{rank}.json"))).unwrap();
+        serde_json::from_slice::<serde_json::Value>(&file).unwrap();
+    }
+}
+
+#[test]
+fn sigterm_ends_the_run_with_whole_traces_and_a_checkpoint() {
+    let (_folder, data) = data(2000, 5);
+    let out = tempfile::tempdir().unwrap();
+    let trace = out.path().join("t.json");
+    let mut child = lockstep()
+        .args(["train", "--data", &data, "--epochs", "100000", "--ranks", "2", "--no-eval", "--trace"])
+        .arg(&trace)
+        .arg("--checkpoint")
+        .arg(out.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let began = Instant::now();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(143));
+    assert!(began.elapsed() < Duration::from_secs(10));
+    serde_json::from_slice::<serde_json::Value>(&fs::read(&trace).unwrap()).unwrap();
+    succeeds(&["trace", "check", trace.to_str().unwrap()]);
+    succeeds(&["score", "--data", &data, "--checkpoint", out.path().to_str().unwrap()]);
+}
+
+#[test]
+fn networks_and_task_graphs_are_printed_in_every_form() {
+    assert!(succeeds(&["graph"]).contains("conv1"));
+    assert!(succeeds(&["graph", "--format", "dot"]).starts_with("digraph"));
+    let out = tempfile::tempdir().unwrap();
+    let file = out.path().join("net.json");
+    fs::write(&file, succeeds(&["graph", "--format", "json"])).unwrap();
+    assert_eq!(
+        succeeds(&["graph", "--net", file.to_str().unwrap()]),
+        succeeds(&["graph", "--net", "lenet"])
+    );
+    let tasks = succeeds(&["graph", "--tasks", "--ranks", "2", "--format", "json"]);
+    let tasks: serde_json::Value = serde_json::from_str(&tasks).unwrap();
+    assert_eq!(tasks["format"], "lockstep-task-graph");
+    assert!(succeeds(&["graph", "--tasks", "--format", "dot"]).contains("conv1.backward_weights"));
+    assert!(succeeds(&["graph", "--list"]).contains("small-resnet"));
+    assert!(succeeds(&["info"]).contains("instruction sets"));
+}
+
+#[test]
+fn under_mpirun_without_mpi_it_refuses_to_run_as_separate_copies() {
+    if cfg!(feature = "mpi") {
+        return;
+    }
+    let output = lockstep()
+        .env("OMPI_COMM_WORLD_SIZE", "4")
+        .env("OMPI_COMM_WORLD_RANK", "1")
+        .args(["train", "--steps", "1"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("--features mpi"), "{}", text(&output.stderr));
+}
