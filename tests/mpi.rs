@@ -23,7 +23,8 @@ fn launcher() -> String {
 
 fn is_open_mpi() -> bool {
     let version = Command::new(launcher()).arg("--version").output().unwrap();
-    String::from_utf8_lossy(&version.stdout).contains("Open MPI")
+    // Open MPI 4 calls itself OpenRTE here under some names; MPICH's launcher is Hydra.
+    !String::from_utf8_lossy(&version.stdout).contains("HYDRA")
 }
 
 /// `mpirun -n RANKS lockstep ARGS`, ended by `timeout` when it hangs.

@@ -48,26 +48,28 @@ fn desc(&(_, _, ic, oc, size, kernel, stride, pad): &Case, isa: Isa) -> Conv2dDe
     }
 }
 
-/// The shortest of several runs, in seconds.
-fn shortest(mut act: impl FnMut()) -> f64 {
+/// Seconds of all blocks: the sum of each block's shortest of several runs, so that other programs disturb little.
+fn shortest(blocks: usize, mut act: impl FnMut(usize)) -> f64 {
     let began = Instant::now();
-    let mut best = f64::INFINITY;
+    let mut best = vec![f64::INFINITY; blocks];
     let mut runs = 0;
     while runs < 3 || began.elapsed() < Duration::from_millis(300) {
-        let start = Instant::now();
-        act();
-        best = best.min(start.elapsed().as_secs_f64());
+        for (block, best) in best.iter_mut().enumerate() {
+            let start = Instant::now();
+            act(block);
+            *best = best.min(start.elapsed().as_secs_f64());
+        }
         runs += 1;
     }
-    best
+    best.iter().sum()
 }
 
 fn values(len: usize) -> Vec<f32> {
     (0..len).map(|i| (i * 7 % 23) as f32 * 0.01 - 0.1).collect()
 }
 
-/// Seconds of forward, backward data (with and without turning the weights around) and backward weights.
-fn measure(conv: &Conv2d, mb: usize) -> [f64; 3] {
+/// Seconds of forward, backward data, backward weights, and of turning the weights around.
+fn measure(conv: &Conv2d, mb: usize) -> [f64; 4] {
     let (src_len, dst_len) = (conv.src_layout().len(mb), conv.dst_layout().len(mb));
     let (src, diff_dst) = (values(src_len), values(dst_len));
     let (mut wei, mut bia) = (vec![0.0; conv.wei_len()], vec![0.0; conv.bia_len()]);
@@ -80,40 +82,34 @@ fn measure(conv: &Conv2d, mb: usize) -> [f64; 3] {
         conv.backward_weights_scratch_len(),
     ];
     let mut scratch = vec![0.0; scratch_len.into_iter().max().unwrap_or(0)];
-    let forward = shortest(|| {
-        for block in 0..conv.forward_blocks(mb) {
-            let (src, wei, bia) = (&src, &wei, Some(&bia[..]));
-            let dst = Tiles::from(&mut out[..]);
-            let scratch = &mut scratch;
-            conv.forward(block, Conv2dForward { mb, src, wei, bia, dst, scratch });
-        }
+    let forward = shortest(conv.forward_blocks(mb), |block| {
+        let (src, wei, bia) = (&src, &wei, Some(&bia[..]));
+        let dst = Tiles::from(&mut out[..]);
+        let scratch = &mut scratch;
+        conv.forward(block, Conv2dForward { mb, src, wei, bia, dst, scratch });
     });
     let mut turned = vec![0.0; conv.backward_wei_len()];
-    let backward_data = shortest(|| {
-        for block in 0..conv.pack_backward_blocks() {
-            conv.pack_backward(block, &wei, Tiles::from(&mut turned[..]));
-        }
-        for block in 0..conv.backward_data_blocks(mb) {
-            let (diff_dst, wei, diff_src) = (&diff_dst, &turned, Tiles::from(&mut out[..]));
-            let scratch = &mut scratch;
-            conv.backward_data(block, Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch });
-        }
+    let turning = shortest(conv.pack_backward_blocks(), |block| {
+        conv.pack_backward(block, &wei, Tiles::from(&mut turned[..]));
+    });
+    let backward_data = shortest(conv.backward_data_blocks(mb), |block| {
+        let (diff_dst, wei, diff_src) = (&diff_dst, &turned, Tiles::from(&mut out[..]));
+        let scratch = &mut scratch;
+        conv.backward_data(block, Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch });
     });
     let (mut diff_wei, mut diff_bia) = (vec![0.0; wei.len()], vec![0.0; bia.len()]);
-    let backward_weights = shortest(|| {
-        for block in 0..conv.backward_weights_blocks(mb) {
-            let io = Conv2dBackwardWeights {
-                mb,
-                src: &src,
-                diff_dst: &diff_dst,
-                diff_wei: Tiles::from(&mut diff_wei[..]),
-                diff_bia: Some(Tiles::from(&mut diff_bia[..])),
-                scratch: &mut scratch,
-            };
-            conv.backward_weights(block, io);
-        }
+    let backward_weights = shortest(conv.backward_weights_blocks(mb), |block| {
+        let io = Conv2dBackwardWeights {
+            mb,
+            src: &src,
+            diff_dst: &diff_dst,
+            diff_wei: Tiles::from(&mut diff_wei[..]),
+            diff_bia: Some(Tiles::from(&mut diff_bia[..])),
+            scratch: &mut scratch,
+        };
+        conv.backward_weights(block, io);
     });
-    [forward, backward_data, backward_weights]
+    [forward, backward_data, backward_weights, turning]
 }
 
 #[expect(clippy::print_stdout, reason = "a bench prints its table")]
@@ -123,15 +119,20 @@ fn main() {
     for isa in Isa::all_available().into_iter().rev().filter(|isa| !isa.name().starts_with("port")) {
         let top = peak::gflops(isa, Duration::from_millis(100));
         println!("{} on one core: {top:.0} GFLOP/s at most", isa.name());
-        println!("{:<16} {:>16} {:>16} {:>16}", "", "forward", "backward data", "weights");
+        println!("{:<14} {:>20} {:>20} {:>20} {:>8}", "", "forward", "data", "weights", "turn");
         for case in CASES.iter().filter(|case| case.0.contains(&wanted)) {
             let conv = Conv2d::new(desc(case, isa), isa).expect("the cases are possible");
             let flops = conv.desc().flops(case.1) as f64;
-            let columns = measure(&conv, case.1).map(|seconds| {
+            let seconds = measure(&conv, case.1);
+            let [forward, data, weights, _] = seconds.map(|seconds| {
+                if seconds == 0.0 {
+                    return "none".to_owned();
+                }
                 let rate = flops / seconds * 1e-9;
-                format!("{rate:.1} {:3.0}% {:.2}", 100.0 * rate / top, seconds * 1e3)
+                format!("{rate:.0} {:3.0}% {:6.3} ms", 100.0 * rate / top, seconds * 1e3)
             });
-            println!("{:<16} {:>16} {:>16} {:>16}", case.0, columns[0], columns[1], columns[2]);
+            let turn = seconds[3] * 1e3;
+            println!("{:<14} {forward:>20} {data:>20} {weights:>20} {turn:8.3}", case.0);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! three sets of counters suffice and a set is never shared by two iterations.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
@@ -41,7 +41,8 @@ pub(crate) struct Session {
     pub(crate) program: Arc<Program>,
     pub(crate) board: Board,
     pub(crate) sleep: Sleep,
-    comm: Option<Arc<Communicator>>,
+    /// Weak: the communicator's callbacks lead here, and it must end when its owner drops it.
+    comm: Option<Weak<Communicator>>,
     recorder: Recorder,
     began: Instant,
     /// When each communication task was submitted, in nanoseconds since the session began.
@@ -80,7 +81,7 @@ impl Session {
         let session = Self {
             board: Board::new(n),
             sleep: Sleep::new(),
-            comm,
+            comm: comm.as_ref().map(Arc::downgrade),
             recorder,
             began: Instant::now(),
             submitted: (0..SLOTS * n).map(|_| AtomicU64::new(0)).collect(),
@@ -262,8 +263,10 @@ impl Session {
                 // A run of 584 years would overflow this.
                 let now = u64::try_from(now).unwrap_or(u64::MAX);
                 self.submitted[self.index(instance)].store(now, Ordering::Relaxed);
-                let comm = self.comm.as_ref().expect("programs of several ranks have a communicator");
-                self.program.submit(comm, exchange, step, token);
+                // A communicator that is gone has failed, and the session with it.
+                if let Some(comm) = self.comm.as_ref().and_then(Weak::upgrade) {
+                    self.program.submit(&comm, exchange, step, token);
+                }
                 continue;
             }
             let blocks = self.program.blocks(task, &self.iteration(slot));

@@ -151,16 +151,12 @@ fn communicating_rank(
         on_recorder: &on_recorder,
     };
     let outcome = guarded(|| rank.run());
-    let comm = Arc::into_inner(comm).expect("the rank has given its handles back");
     match outcome {
-        Ok(outcome) => {
+        // Ranks that were asked to stop have all stopped at the same step: nobody waits.
+        Ok(_) | Err(RunError::Stopped { .. }) => {
+            let comm = Arc::into_inner(comm).expect("the rank has given its handles back");
             comm.shutdown()?;
-            Ok(outcome)
-        }
-        // All ranks have stopped at the same step: nobody waits.
-        Err(stopped @ RunError::Stopped { .. }) => {
-            comm.shutdown()?;
-            Err(stopped)
+            outcome
         }
         Err(error) => {
             // Said before the job is ended: with MPI this process does not come back from that.

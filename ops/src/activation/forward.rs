@@ -49,9 +49,7 @@ impl Kernel for Sigmoid<'_> {
     fn run<S: Simd>(self, simd: S) {
         let one = simd.splat(1.0);
         // Far to the left e^-x is infinite, and its inverse the zero that belongs there.
-        self.0.map(simd, |x| {
-            simd.div(one, simd.add(one, exp(simd, simd.sub(simd.zero(), x))))
-        });
+        self.0.map(simd, |x| simd.div(one, simd.add(one, exp(simd, simd.sub(simd.zero(), x)))));
     }
 }
 

@@ -24,12 +24,7 @@ fn forward(kind: ActivationKind, maps: Maps, isa: Isa, src: &[f32]) -> Vec<f32> 
     unblock(&dst, maps, isa)
 }
 
-fn backward(
-    kind: ActivationKind,
-    maps: Maps,
-    isa: Isa,
-    [dst, diff_dst]: [&[f32]; 2],
-) -> Vec<f32> {
+fn backward(kind: ActivationKind, maps: Maps, isa: Isa, [dst, diff_dst]: [&[f32]; 2]) -> Vec<f32> {
     let plan = Activation::new(ActivationDesc { kind, maps }, isa).unwrap();
     let (dst, diff_dst) = (block(dst, maps, isa), block(diff_dst, maps, isa));
     let mb = samples(&dst, maps, isa);
@@ -92,7 +87,8 @@ fn tanh_is_within_two_units_in_the_last_place() {
         let got = forward(ActivationKind::Tanh, maps, isa, &src);
         for (x, got) in src.iter().zip(got) {
             let want = f64::from(*x).tanh();
-            let error = (f64::from(got) - want).abs() / want.abs().max(f64::from(f32::MIN_POSITIVE));
+            let error =
+                (f64::from(got) - want).abs() / want.abs().max(f64::from(f32::MIN_POSITIVE));
             assert!(error <= 2.0 * f64::from(f32::EPSILON), "tanh({x}) = {got}, want {want}");
         }
     });

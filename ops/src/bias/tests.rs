@@ -1,9 +1,7 @@
 //! Tests of the bias layer.
 
 use super::*;
-use crate::trial::{
-    CHANNELS, Random, Watched, block, on_every_isa, run_blocks, unblock,
-};
+use crate::trial::{CHANNELS, Random, Watched, block, on_every_isa, run_blocks, unblock};
 use crate::{Isa, Maps};
 
 fn packed(plan: &Bias, plain: &[f32]) -> Vec<f32> {
@@ -51,10 +49,7 @@ fn all_passes_equal_the_reference() {
                 plan.backward_data(block, io);
             });
             assert_eq!(diff_src, diff);
-            assert_eq!(
-                diff_bia(&plan, mb, &diff),
-                reference::backward_weights(maps, &diff_dst)
-            );
+            assert_eq!(diff_bia(&plan, mb, &diff), reference::backward_weights(maps, &diff_dst));
         });
     }
 }

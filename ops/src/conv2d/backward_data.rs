@@ -174,6 +174,7 @@ impl BackwardDataPlan {
             rows: steps.start..steps.end + most_rows - 1,
         };
         let lines = self.staging.stage(diff_dst, &region, scratch);
+        let data_rows = self.staging.data_rows(&region);
 
         let in_blocks = g.group_ic.div_ceil(g.lanes);
         let group_wei = in_blocks * g.lanes * g.group_oc * g.kh * g.kw;
@@ -195,6 +196,7 @@ impl BackwardDataPlan {
                 first_column: phase.columns.start * g.lanes,
                 first_row: rows.start - steps.start + most_rows - phase.taps.rows,
                 line_step: 1,
+                data_rows: data_rows.clone(),
                 samples: piece.samples.len(),
                 rows: rows.len(),
                 columns: phase.columns.len(),

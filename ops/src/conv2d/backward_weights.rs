@@ -11,8 +11,8 @@
 //!     accumulators stored to diff_wei
 //! ```
 //!
-//! A block owns some kernel rows of one inner block for one pair of output blocks and sees all samples, so that the order
-//! of every sum is fixed by the plan and the number of samples.
+//! A block owns some kernel rows of one inner block, or all rows of several, for one pair of output blocks. It sees all
+//! samples, so that the order of every sum is fixed by the plan and the number of samples.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use super::cut::part;
 use super::geometry::Geometry;
 use super::register_tile::{NV, RegisterTile, with_tile};
 use super::staging::{Lines, Region, Staging};
-use super::taps::{Run, Taps};
+use super::taps::Taps;
 use crate::simd::{Broadcasts, Kernel, Simd, Vectors};
 use crate::{Isa, Tiles};
 
@@ -42,11 +42,17 @@ pub struct Conv2dBackwardWeights<'a> {
     pub scratch: &'a mut [f32],
 }
 
-/// Bytes of lines in a chunk: half of an L1 cache of 48 KiB, or most of one of 32 KiB.
-const CHUNK_BYTES: usize = 24 << 10;
+/// Bytes of lines in a chunk: most of an L1 cache of 48 KiB; where it has 32 KiB, a part comes from L2 at less than its rate.
+const CHUNK_BYTES: usize = 40 << 10;
 
 /// Multiplications of vectors that a block should do at least: some 12 µs at two a cycle.
 const BLOCK_VECTOR_FMAS: usize = 100_000;
+
+/// Steps that a block should have if that leaves [`BLOCKS`] of them: each step uses the lines of `diff_dst` once more.
+const BLOCK_STEPS: usize = 160;
+
+/// Blocks of the pass that are enough for 8 workers.
+const BLOCKS: usize = 24;
 
 /// How the pass is computed.
 #[derive(Debug, Clone)]
@@ -67,18 +73,26 @@ pub(super) struct BackwardWeightsPlan {
 struct Share {
     group: usize,
     pair: usize,
-    in_block: usize,
+    in_blocks: Range<usize>,
     kernel_rows: Range<usize>,
+}
+
+/// How the inner blocks and kernel rows of a pair are shared out.
+#[derive(Debug, Clone, Copy)]
+struct Shares {
+    /// Inner blocks with all channels, which come before one with fewer.
+    full_blocks: usize,
+    blocks_per_share: usize,
+    rows_per_share: usize,
 }
 
 impl BackwardWeightsPlan {
     pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardWeightsPlan {
-        let (staging, taps) = (geometry.src_staging(), geometry.taps());
+        let (staging, taps) = (geometry.padded_src(), geometry.taps());
         let registers = isa.registers();
         let tile = |block| {
-            let shortest = taps.runs(block).iter().map(|run| run.len).min();
-            let len = shortest.expect("a kernel row has a run");
-            RegisterTile::choose(len, geometry.kh, registers)
+            let (_, run) = taps.natural_runs(block).next().expect("a kernel row has a run");
+            RegisterTile::choose(run.len, geometry.kh, registers)
         };
         let tiles = [tile(0), tile(taps.blocks() - 1)];
         let pixel_bytes = size_of::<f32>() * geometry.lanes * (NV + geometry.sh * geometry.sw);
@@ -98,32 +112,51 @@ impl BackwardWeightsPlan {
         }
     }
 
-    /// Kernel rows of a block.
-    fn rows_per_block(&self, mb: usize) -> usize {
-        let g = &self.geometry;
-        let row = mb * g.oh * g.ow * self.taps.row_steps(0) * NV;
-        let fewest = BLOCK_VECTOR_FMAS.div_ceil(row.max(1)).clamp(1, g.kh);
-        // Whole register tiles, if a tile spans several rows.
-        fewest.next_multiple_of(self.tiles[0].rows.min(g.kh)).min(g.kh)
-    }
-
     fn pairs(&self) -> usize {
         self.geometry.out_blocks().div_ceil(NV)
     }
 
+    fn shares(&self, mb: usize) -> Shares {
+        let (g, taps) = (&self.geometry, &self.taps);
+        let row_steps = taps.row_steps(0);
+        let row_fmas = mb * g.oh * g.ow * row_steps * NV;
+        let all_rows = g.groups * self.pairs() * taps.blocks() * g.kh;
+        let worthwhile = BLOCK_VECTOR_FMAS.div_ceil(row_fmas.max(1));
+        let reusing = BLOCK_STEPS.div_ceil(row_steps).min(all_rows / BLOCKS);
+        let rows = worthwhile.max(reusing).max(1);
+        // Whole register tiles, if a tile spans several rows.
+        let tile_rows = self.tiles[0].rows.min(g.kh);
+        Shares {
+            full_blocks: taps.channels / taps.lanes,
+            blocks_per_share: (rows / g.kh).clamp(1, taps.blocks()),
+            rows_per_share: rows.next_multiple_of(tile_rows).min(g.kh),
+        }
+    }
+
     pub(super) fn blocks(&self, mb: usize) -> usize {
-        let row_parts = self.geometry.kh.div_ceil(self.rows_per_block(mb));
-        self.geometry.groups * self.pairs() * self.taps.blocks() * row_parts
+        self.geometry.groups * self.pairs() * self.shares_of_pair(self.shares(mb))
+    }
+
+    fn shares_of_pair(&self, shares: Shares) -> usize {
+        let partial = self.taps.blocks() - shares.full_blocks;
+        let block_parts = shares.full_blocks.div_ceil(shares.blocks_per_share) + partial;
+        block_parts * self.geometry.kh.div_ceil(shares.rows_per_share)
     }
 
     fn share(&self, block: usize, mb: usize) -> Share {
-        let g = &self.geometry;
-        let rows = self.rows_per_block(mb);
-        let row_parts = g.kh.div_ceil(rows);
-        let (rest, row_part) = (block / row_parts, block % row_parts);
-        let (rest, in_block) = (rest / self.taps.blocks(), rest % self.taps.blocks());
+        let shares = self.shares(mb);
+        let Shares { full_blocks, blocks_per_share, rows_per_share } = shares;
+        let (rest, at) = (block / self.shares_of_pair(shares), block % self.shares_of_pair(shares));
         let (group, pair) = (rest / self.pairs(), rest % self.pairs());
-        Share { group, pair, in_block, kernel_rows: part(row_part, rows, g.kh) }
+        let kh = self.geometry.kh;
+        let row_parts = kh.div_ceil(rows_per_share);
+        let (block_part, row_part) = (at / row_parts, at % row_parts);
+        let in_blocks = if block_part < full_blocks.div_ceil(blocks_per_share) {
+            part(block_part, blocks_per_share, full_blocks)
+        } else {
+            full_blocks..full_blocks + 1
+        };
+        Share { group, pair, in_blocks, kernel_rows: part(row_part, rows_per_share, kh) }
     }
 
     /// Staged rows that the lines of a chunk read.
@@ -138,7 +171,7 @@ impl BackwardWeightsPlan {
 
     pub(super) fn run(&self, block: usize, io: Conv2dBackwardWeights<'_>) {
         let share = self.share(block, io.mb);
-        let last = share.in_block + 1 == self.taps.blocks();
+        let last = share.in_blocks.end == self.taps.blocks();
         let tile = self.tiles[usize::from(last)];
         let pass = Pass { plan: self, share, io };
         if self.geometry.plain {
@@ -176,15 +209,17 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> Kernel
     }
 }
 
-/// Lines of both tensors that are in the cache together.
+/// Lines of `diff_dst` that are in the cache together, and which lines of `src` belong to them.
 struct Chunk<'a, const N: usize> {
-    src: Lines<'a>,
     diff_dst: &'a [f32],
     /// Where the first line of each output block begins.
     diff_starts: [usize; N],
     diff_sample_step: usize,
     diff_row_step: usize,
+    /// Rows of `src` from line to line.
     line_step: usize,
+    /// Elements of `src` from pixel to pixel.
+    pixel_step: usize,
     samples: usize,
     rows: usize,
     columns: usize,
@@ -201,59 +236,65 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledPass<'_, ROWS
         let out_blocks = g.out_blocks();
         let first_out = share.group * out_blocks + share.pair * NV;
 
-        let row_steps = taps.row_steps(share.in_block);
-        let first_step = taps.row_start(share.in_block, share.kernel_rows.start);
-        let start = first_out * S::LANES * taps.steps() + first_step * N * S::LANES;
-        let len = share.kernel_rows.len() * row_steps * N * S::LANES;
-        let diff_wei = diff_wei.tile(start..start + len);
+        let first_step = taps.row_start(share.in_blocks.start, share.kernel_rows.start);
+        let end_step = taps.row_start(share.in_blocks.end - 1, share.kernel_rows.end);
+        let start = first_out * S::LANES * taps.steps();
+        let [first, end] = [first_step, end_step].map(|step| start + step * N * S::LANES);
+        let diff_wei = diff_wei.tile(first..end);
         diff_wei.fill(0.0);
-        let owns_bias = share.in_block == 0 && share.kernel_rows.start == 0;
+        let owns_bias = share.in_blocks.start == 0 && share.kernel_rows.start == 0;
         let mut bias_sums = [simd.zero(); N];
 
         let line_len = g.ow * S::LANES;
         let block_len = g.oh * line_len;
         let sample_len = g.groups * out_blocks * block_len;
-        let in_block = share.group * taps.blocks() + share.in_block;
+        let lines = Chunk {
+            diff_dst,
+            diff_starts: [0; N],
+            diff_sample_step: sample_len,
+            diff_row_step: line_len,
+            line_step: g.sh,
+            pixel_step: if PLAIN { g.sw } else { g.sw * S::LANES },
+            samples: 0,
+            rows: 0,
+            columns: 0,
+            real_lanes: g.group_oc - (share.pair * NV + N - 1) * S::LANES,
+        };
         for samples in parts(mb, plan.chunk_samples) {
             for rows in parts(g.oh, plan.chunk_rows) {
-                let first_row = rows.start * g.sh + share.kernel_rows.start;
-                let staged_rows = plan.staged_rows(rows.len(), share.kernel_rows.len());
-                let region = Region {
-                    samples: samples.clone(),
-                    blocks: in_block..in_block + 1,
-                    rows: first_row..first_row + staged_rows,
-                };
-                let lines = plan.staging.stage(src, &region, &mut *scratch);
                 for columns in parts(g.ow, plan.chunk_columns) {
-                    let pixel_step = if PLAIN { 1 } else { S::LANES };
-                    let base = lines.base + columns.start * pixel_step;
+                    let start = samples.start * sample_len
+                        + first_out * block_len
+                        + rows.start * line_len
+                        + columns.start * S::LANES;
                     let chunk = Chunk {
-                        src: Lines { base, ..lines },
-                        diff_dst,
-                        diff_starts: std::array::from_fn(|n| {
-                            samples.start * sample_len
-                                + (first_out + n) * block_len
-                                + rows.start * line_len
-                                + columns.start * S::LANES
-                        }),
-                        diff_sample_step: sample_len,
-                        diff_row_step: line_len,
-                        line_step: g.sh,
+                        diff_starts: std::array::from_fn(|n| start + n * block_len),
                         samples: samples.len(),
                         rows: rows.len(),
                         columns: columns.len(),
-                        real_lanes: g.group_oc - (share.pair * NV + N - 1) * S::LANES,
+                        ..lines
                     };
-                    let runs = taps.runs(share.in_block);
-                    accumulate_chunk::<S, ROWS, COLS, N>(
-                        simd,
-                        &chunk,
-                        (runs, pixel_step),
-                        share.kernel_rows.len(),
-                        diff_wei,
-                    );
                     if owns_bias {
                         bias_sums = add_lines(simd, &chunk, bias_sums);
+                    }
+                    for in_block in share.in_blocks.clone() {
+                        let from = share.group * taps.blocks() + in_block;
+                        let first_row = rows.start * g.sh + share.kernel_rows.start;
+                        let staged_rows = plan.staged_rows(rows.len(), share.kernel_rows.len());
+                        let region = Region {
+                            samples: samples.clone(),
+                            blocks: from..from + 1,
+                            rows: first_row..first_row + staged_rows,
+                        };
+                        let mut src = plan.staging.stage(src, &region, &mut *scratch);
+                        src.base += columns.start * chunk.pixel_step;
+                        let gradient = Gradient {
+                            taps,
+                            in_block,
+                            kernel_rows: share.kernel_rows.clone(),
+                            first_step,
+                        };
+                        accumulate::<S, ROWS, COLS, N>(simd, &chunk, &src, &gradient, diff_wei);
                     }
                 }
             }
@@ -269,32 +310,42 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledPass<'_, ROWS
     }
 }
 
-/// Adds a chunk's products to the gradients of all steps of some kernel rows.
+/// Which weights a chunk contributes to.
+struct Gradient<'a> {
+    taps: &'a Taps,
+    in_block: usize,
+    kernel_rows: Range<usize>,
+    /// The first step of the block's share.
+    first_step: usize,
+}
+
+/// Adds a chunk's products to the gradients of some kernel rows of an inner block.
 #[inline(always)]
-fn accumulate_chunk<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
+fn accumulate<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
     simd: S,
     chunk: &Chunk<'_, N>,
-    (runs, pixel_step): (&[Run], usize),
-    kernel_rows: usize,
+    src: &Lines<'_>,
+    gradient: &Gradient<'_>,
     diff_wei: &mut [f32],
 ) {
-    let row_steps: usize = runs.iter().map(|run| run.len).sum();
+    let Gradient { taps, in_block, first_step, .. } = *gradient;
+    let kernel_rows = gradient.kernel_rows.len();
     for first_row in (0..kernel_rows).step_by(ROWS) {
-        let mut run_start = 0;
-        for run in runs {
+        for (run_start, run) in taps.natural_runs(in_block) {
             for first in (0..run.len).step_by(COLS) {
                 // The last tile of a run begins earlier if need be, and then keeps only what is new.
                 let column = first.min(run.len - COLS);
                 let scalars = Scalars {
                     offset: run.offset + column,
                     kernel_rows: std::array::from_fn(|r| (first_row + r).min(kernel_rows - 1)),
-                    pixel_step,
                 };
-                let sums = sum_lines::<S, ROWS, COLS, N>(simd, chunk, &scalars);
+                let sums = sum_lines::<S, ROWS, COLS, N>(simd, chunk, src, &scalars);
                 for r in 0..ROWS {
                     for c in 0..COLS {
                         if first_row + r < kernel_rows && column + c >= first {
-                            let step = (first_row + r) * row_steps + run_start + column + c;
+                            let scalar = run_start + column + c;
+                            let row = gradient.kernel_rows.start + first_row + r;
+                            let step = taps.step_of_scalar(in_block, row, scalar) - first_step;
                             let mut sums = sums[r][c];
                             // Zeros of diff_dst do not make a padded lane zero where the source is infinite.
                             if chunk.real_lanes < S::LANES {
@@ -305,7 +356,6 @@ fn accumulate_chunk<S: Simd, const ROWS: usize, const COLS: usize, const N: usiz
                     }
                 }
             }
-            run_start += run.len;
         }
     }
 }
@@ -324,7 +374,6 @@ fn add_to<S: Simd, const N: usize>(simd: S, diff_wei: &mut [f32], sums: [S::F32;
 struct Scalars<const ROWS: usize> {
     offset: usize,
     kernel_rows: [usize; ROWS],
-    pixel_step: usize,
 }
 
 /// The sums of a register tile over the lines of a chunk.
@@ -332,16 +381,17 @@ struct Scalars<const ROWS: usize> {
 fn sum_lines<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
     simd: S,
     chunk: &Chunk<'_, N>,
+    src: &Lines<'_>,
     scalars: &Scalars<ROWS>,
 ) -> [[[S::F32; N]; COLS]; ROWS] {
     let mut sums = [[[simd.zero(); N]; COLS]; ROWS];
     for sample in 0..chunk.samples {
         for row in 0..chunk.rows {
             let from = scalars.kernel_rows.map(|kernel_row| {
-                chunk.src.start(sample, 0, row * chunk.line_step + kernel_row) + scalars.offset
+                src.start(sample, 0, row * chunk.line_step + kernel_row) + scalars.offset
             });
-            let steps = [1, scalars.pixel_step];
-            let scalars = Broadcasts::<ROWS, COLS>::new(chunk.src.src, from, steps, chunk.columns);
+            let steps = [1, chunk.pixel_step];
+            let scalars = Broadcasts::<ROWS, COLS>::new(src.src, from, steps, chunk.columns);
             for (scalars, vectors) in scalars.zip(chunk.diff_line(simd, sample, row)) {
                 for r in 0..ROWS {
                     for c in 0..COLS {

@@ -88,6 +88,7 @@ impl ForwardPlan {
             first_column: 0,
             first_row: 0,
             line_step: g.sh,
+            data_rows: self.staging.data_rows(&region),
             samples: piece.samples.len(),
             rows: piece.rows.len(),
             columns: g.ow,

@@ -5,6 +5,9 @@ use super::staging::Staging;
 use super::taps::Taps;
 use crate::Layout;
 
+/// Pixels that a line of a 1x1 convolution should have: three of the widest register tiles.
+const LINE: usize = 42;
+
 /// A convolution whose groups consist of whole channel blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Geometry {
@@ -55,10 +58,11 @@ impl Geometry {
         let pointwise =
             [desc.kh, desc.kw, desc.sh, desc.sw] == [1; 4] && [desc.ph, desc.pw] == [0; 2];
         if pointwise {
-            // Rows mean nothing to a 1x1 convolution: one long line is cut into tiles with less waste.
-            geometry.iw = desc.ih * desc.iw;
-            geometry.ow = geometry.iw;
-            (geometry.ih, geometry.oh) = (1, 1);
+            // Rows mean nothing to a 1x1 convolution, and long lines are cut into tiles with less waste.
+            let joins = |rows: &usize| desc.ih.is_multiple_of(*rows) && rows * desc.iw >= LINE;
+            let rows = (1..desc.ih).find(joins).unwrap_or(desc.ih);
+            (geometry.ih, geometry.iw) = (desc.ih / rows, desc.iw * rows);
+            (geometry.oh, geometry.ow) = (geometry.ih, geometry.iw);
         }
         Some(geometry)
     }
@@ -73,8 +77,19 @@ impl Geometry {
         self.group_oc.div_ceil(self.lanes)
     }
 
-    /// The source's lines for the forward and the backward weights pass.
+    /// The source's lines for the forward pass: neighboring output pixels read neighboring columns.
     pub(super) fn src_staging(&self) -> Staging {
+        Staging {
+            columns: self.ow + (self.kw - 1) / self.sw,
+            phases: self.sw.min(self.kw),
+            stride: self.sw,
+            direct: self.ph == 0 && self.pw == 0 && self.sw == 1,
+            ..self.padded_src()
+        }
+    }
+
+    /// The source's lines for the backward weights pass: the columns in their order.
+    pub(super) fn padded_src(&self) -> Staging {
         let lanes = self.src_lanes();
         Staging {
             lanes,
@@ -83,10 +98,10 @@ impl Geometry {
             width: self.iw,
             top: self.ph,
             left: self.pw,
-            columns: self.ow + (self.kw - 1) / self.sw,
-            phases: self.sw.min(self.kw),
-            stride: self.sw,
-            direct: self.ph == 0 && self.pw == 0 && self.sw == 1,
+            columns: (self.ow - 1) * self.sw + self.kw,
+            phases: 1,
+            stride: 1,
+            direct: self.ph == 0 && self.pw == 0,
         }
     }
 

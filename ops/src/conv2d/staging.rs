@@ -85,6 +85,13 @@ impl Staging {
         self.blocks * self.plane_len()
     }
 
+    /// The rows of a region that are not padding, counted from its first.
+    pub(super) fn data_rows(&self, region: &Region) -> Range<usize> {
+        let Range { start, end } = region.rows;
+        let first = self.top.clamp(start, end);
+        first - start..(self.top + self.height).clamp(first, end) - start
+    }
+
     fn plane_len(&self) -> usize {
         self.height * self.width * self.lanes
     }
@@ -135,7 +142,8 @@ impl Staging {
             let (padding, inside) = copy.split_at_mut(before * lanes);
             padding.fill(0.0);
             let first = (before * self.stride + phase).saturating_sub(self.left);
-            let left = self.width.saturating_sub(first).div_ceil(self.stride);
+            let first = first.min(self.width);
+            let left = (self.width - first).div_ceil(self.stride);
             let filled = left.min(self.columns - before);
             let (inside, padding) = inside.split_at_mut(filled * lanes);
             padding.fill(0.0);
@@ -143,11 +151,21 @@ impl Staging {
                 inside.copy_from_slice(&row[first * lanes..(first + filled) * lanes]);
                 continue;
             }
-            for (q, column) in inside.chunks_exact_mut(lanes).enumerate() {
-                let x = first + q * self.stride;
-                column.copy_from_slice(&row[x * lanes..(x + 1) * lanes]);
+            let row = &row[first * lanes..];
+            match lanes {
+                1 => copy_columns::<1>(row, self.stride, inside),
+                8 => copy_columns::<8>(row, self.stride, inside),
+                16 => copy_columns::<16>(row, self.stride, inside),
+                _ => unreachable!("a vector has 8 or 16 lanes"),
             }
         }
+    }
+}
+
+/// Copies every `stride`-th column of `L` elements.
+fn copy_columns<const L: usize>(row: &[f32], stride: usize, copy: &mut [f32]) {
+    for (column, copy) in row.chunks(stride * L).zip(copy.chunks_exact_mut(L)) {
+        copy.copy_from_slice(&column[..L]);
     }
 }
 

@@ -42,6 +42,8 @@ pub(super) struct Sweep<'a> {
     pub(super) first_row: usize,
     /// Staged rows from output row to output row.
     pub(super) line_step: usize,
+    /// Staged rows that are not padding.
+    pub(super) data_rows: Range<usize>,
     pub(super) samples: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -104,16 +106,17 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledSweep<'_, ROW
                 let line = (first + r).min(lines - 1);
                 (line / sweep.rows, line % sweep.rows)
             });
-            let line_starts = at.map(|(sample, row)| {
-                let row = sweep.first_row + row * sweep.line_step;
-                sweep.lines.start(sample, 0, row) + sweep.first_column
+            let staged_rows = at.map(|(_, row)| sweep.first_row + row * sweep.line_step);
+            let kernel_rows = sweep.kernel_rows(staged_rows);
+            let line_starts: [_; ROWS] = std::array::from_fn(|r| {
+                sweep.lines.start(at[r].0, 0, staged_rows[r]) + sweep.first_column
             });
             for column in (0..sweep.columns).step_by(COLS) {
                 // The last tile of a line overlaps its neighbor.
                 let column = column.min(sweep.columns - COLS);
                 let starts = line_starts.map(|start| start + column * pixel_step);
-                let sums =
-                    sum_taps::<S, ROWS, COLS, N>(simd, sweep, starts, pixel_step, wei, bias);
+                let scalars = Scalars { starts, pixel_step, kernel_rows: kernel_rows.clone() };
+                let sums = sum_taps::<S, ROWS, COLS, N>(simd, sweep, &scalars, wei, bias);
                 for (r, (sample, row)) in at.into_iter().enumerate() {
                     for (n, block) in (first_block..first_block + N).enumerate() {
                         let pixels: [_; COLS] = std::array::from_fn(|c| sums[r][c][n]);
@@ -125,6 +128,28 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledSweep<'_, ROW
     }
 }
 
+impl Sweep<'_> {
+    /// The kernel rows that meet more than padding on any of the lines whose staged rows begin at `staged_rows`.
+    #[inline(always)]
+    fn kernel_rows<const ROWS: usize>(&self, staged_rows: [usize; ROWS]) -> Range<usize> {
+        let (mut first, mut end) = (self.taps.rows, 0);
+        for row in staged_rows {
+            first = first.min(self.data_rows.start.saturating_sub(row));
+            end = end.max(self.data_rows.end.saturating_sub(row).min(self.taps.rows));
+        }
+        first..end
+    }
+}
+
+/// The scalars of a register tile.
+struct Scalars<const ROWS: usize> {
+    /// Where each line begins for inner block 0 and kernel row 0.
+    starts: [usize; ROWS],
+    /// Elements from pixel to pixel.
+    pixel_step: usize,
+    kernel_rows: Range<usize>,
+}
+
 /// The sums of a register tile over all taps.
 ///
 /// They leave through `black_box`: whoever indexes them in a loop would otherwise make the compiler keep the array in memory
@@ -133,16 +158,16 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledSweep<'_, ROW
 fn sum_taps<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
     simd: S,
     sweep: &Sweep<'_>,
-    starts: [usize; ROWS],
-    pixel_step: usize,
+    scalars: &Scalars<ROWS>,
     wei: &[f32],
     bias: [S::F32; N],
 ) -> [[[S::F32; N]; COLS]; ROWS] {
     let mut sums = [[bias; COLS]; ROWS];
-    let mut rest = wei;
+    let Scalars { starts, pixel_step, ref kernel_rows } = *scalars;
     for block in 0..sweep.taps.blocks() {
-        for kernel_row in 0..sweep.taps.rows {
-            let row = sweep.lines.start(0, block, kernel_row) - sweep.lines.start(0, 0, 0);
+        let mut rest = &wei[sweep.taps.row_start(block, kernel_rows.start) * N * S::LANES..];
+        for kernel_row in kernel_rows.clone() {
+            let row = block * sweep.lines.block_step + kernel_row * sweep.lines.row_step;
             for run in sweep.taps.runs(block) {
                 let (factors, after) = rest.split_at(run.len * N * S::LANES);
                 rest = after;

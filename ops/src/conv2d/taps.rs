@@ -81,11 +81,13 @@ impl Taps {
     }
 
     /// Steps of a kernel row of a block.
+    #[inline(always)]
     pub(super) fn row_steps(&self, block: usize) -> usize {
         self.width(block) * self.columns()
     }
 
     /// The step at which a kernel row of a block begins.
+    #[inline(always)]
     pub(super) fn row_start(&self, block: usize, row: usize) -> usize {
         block * self.lanes * self.rows * self.columns() + row * self.row_steps(block)
     }
@@ -98,6 +100,24 @@ impl Taps {
             + channel % self.lanes
     }
 
+    /// The step of scalar `at` of a kernel row whose columns lie in their natural order, channels innermost.
+    #[inline(always)]
+    pub(super) fn step_of_scalar(&self, block: usize, row: usize, at: usize) -> usize {
+        let width = self.width(block);
+        self.row_start(block, row) + self.places[at / width] * width + at % width
+    }
+
+    /// The runs of a kernel row whose columns lie in their natural order, and where each begins among its scalars.
+    pub(super) fn natural_runs(&self, block: usize) -> impl Iterator<Item = (usize, Run)> {
+        let width = self.width(block);
+        let (runs, len) = if width == self.lanes {
+            (1, self.row_steps(block))
+        } else {
+            (self.columns(), width)
+        };
+        (0..runs).map(move |run| (run * len, Run { offset: run * self.lanes, len }))
+    }
+
     /// The runs of a kernel row.
     #[inline(always)]
     pub(super) fn runs(&self, block: usize) -> &[Run] {
@@ -105,6 +125,7 @@ impl Taps {
     }
 
     /// Real channels of a block.
+    #[inline(always)]
     fn width(&self, block: usize) -> usize {
         self.lanes.min(self.channels - block * self.lanes)
     }

@@ -30,6 +30,30 @@ fn each_weight(g: &Geometry, mut visit: impl FnMut([usize; 5])) {
     }
 }
 
+/// The weights of one kernel position between a block of output and a block of input channels.
+struct Tile {
+    from: usize,
+    /// From input channel to input channel.
+    from_step: usize,
+    to: usize,
+    /// From output channel to output channel.
+    to_step: usize,
+    outs: usize,
+    channels: usize,
+}
+
+impl Tile {
+    fn transpose(&self, wei: &[f32], turned: &mut [f32]) {
+        for channel in 0..self.channels {
+            let from = &wei[self.from + channel * self.from_step..][..self.outs];
+            let column = turned[self.to + channel..].iter_mut().step_by(self.to_step);
+            for (turned, wei) in column.zip(from) {
+                *turned = *wei;
+            }
+        }
+    }
+}
+
 /// The layout of the packed weights: for each group and pair of output blocks, step after step of [`Taps`].
 #[derive(Debug, Clone)]
 pub(super) struct PackedWeights {
@@ -94,8 +118,8 @@ impl PackedWeights {
         let in_blocks = g.group_ic.div_ceil(lanes);
         let pairs = in_blocks.div_ceil(NV);
         let (group, pair) = (block / pairs, block % pairs);
-        let width = NV.min(in_blocks - pair * NV) * lanes;
-        let channels = pair * NV * lanes..(pair * NV * lanes + width).min(g.group_ic);
+        let in_blocks = pair * NV..in_blocks.min((pair + 1) * NV);
+        let width = in_blocks.len() * lanes;
         for phase in phases {
             let taps = &phase.taps;
             let start = group * self.backward_group_len()
@@ -103,19 +127,26 @@ impl PackedWeights {
                 + pair * NV * lanes * taps.steps();
             let turned = dst.tile(start..start + taps.steps() * width);
             turned.fill(0.0);
-            for (j, i) in (0..taps.rows).flat_map(|j| (0..taps.columns()).map(move |i| (j, i))) {
-                let ky = phase.py + (taps.rows - 1 - j) * g.sh;
-                let kx = phase.px + (taps.columns() - 1 - i) * g.sw;
-                for o_block in 0..g.out_blocks() {
-                    let outs = o_block * lanes..(o_block * lanes + lanes).min(g.group_oc);
-                    // The channels of a block lie side by side in either order, so a lane is a step of 1 or of a row.
-                    let to = taps.step(outs.start, j, i) * width;
-                    for (lane, channel) in channels.clone().enumerate() {
-                        let step = self.taps.step(channel, ky, kx);
-                        let from = self.position(group, outs.start, step);
-                        let column = turned[to + lane..].iter_mut().step_by(width);
-                        for (turned, wei) in column.zip(&wei[from..from + outs.len()]) {
-                            *turned = *wei;
+            // Inner channels outermost: then both orders are walked nearly as they lie.
+            for o in (0..g.group_oc).step_by(lanes) {
+                let outs = lanes.min(g.group_oc - o);
+                let from_step = NV.min(g.out_blocks() - o / (NV * lanes) * NV) * lanes;
+                for (at, in_block) in in_blocks.clone().enumerate() {
+                    let channel = in_block * lanes;
+                    let channels = lanes.min(g.group_ic - channel);
+                    for j in 0..taps.rows {
+                        for i in 0..taps.columns() {
+                            let ky = phase.py + (taps.rows - 1 - j) * g.sh;
+                            let kx = phase.px + (taps.columns() - 1 - i) * g.sw;
+                            let tile = Tile {
+                                from: self.position(group, o, self.taps.step(channel, ky, kx)),
+                                from_step,
+                                to: taps.step(o, j, i) * width + at * lanes,
+                                to_step: width,
+                                outs,
+                                channels,
+                            };
+                            tile.transpose(wei, turned);
                         }
                     }
                 }

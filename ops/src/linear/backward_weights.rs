@@ -66,7 +66,10 @@ impl Linear {
         expect_len(op, "src", io.src.len(), io.mb * self.ic.padded());
         expect_len(op, "diff_dst", io.diff_dst.len(), io.mb * self.oc.padded());
         expect_len(op, "diff_wei", io.diff_wei.len(), self.wei_len());
-        assert!(io.diff_bia.is_some() == self.desc.bias, "{op}: bias given and bias planned differ");
+        assert!(
+            io.diff_bia.is_some() == self.desc.bias,
+            "{op}: bias given and bias planned differ"
+        );
         if let Some(diff_bia) = &io.diff_bia {
             expect_len(op, "diff_bia", diff_bia.len(), self.bia_len());
         }

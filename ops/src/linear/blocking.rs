@@ -16,7 +16,7 @@ pub(super) const fn tile_rows(lanes: usize) -> usize {
 }
 
 const _: () = assert!(tile_rows(16) * (VECTORS + 1) + VECTORS <= 32);
-const _: () = assert!(tile_rows(8) * VECTORS + VECTORS + 1 <= 16);
+const _: () = assert!(tile_rows(8) * VECTORS + VECTORS < 16);
 
 /// Elements of the right-hand panel that all rows of a block pass: 24 KiB, which leave the rest of a 32 KiB
 /// first-level cache to the rows of the left-hand side.
@@ -93,9 +93,17 @@ mod tests {
 
     #[test]
     fn every_cell_is_in_exactly_one_block() {
-        for (rows, columns, cell_flop) in [(64, 11, 76_800), (1, 86, 9_000), (4096, 1, 100), (7, 3, 1 << 30)] {
-            let grid =
-                Grid { rows, columns, row_step: 8, min_rows: 32, cell_flop, column_flop: 16 * cell_flop };
+        for (rows, columns, cell_flop) in
+            [(64, 11, 76_800), (1, 86, 9_000), (4096, 1, 100), (7, 3, 1 << 30)]
+        {
+            let grid = Grid {
+                rows,
+                columns,
+                row_step: 8,
+                min_rows: 32,
+                cell_flop,
+                column_flop: 16 * cell_flop,
+            };
             let mut cells = vec![0; rows * columns];
             for block in 0..grid.blocks() {
                 let (rows, columns) = grid.block(block);
@@ -109,13 +117,21 @@ mod tests {
 
     #[test]
     fn without_rows_there_are_no_blocks() {
-        let grid = Grid { rows: 0, columns: 5, row_step: 8, min_rows: 32, cell_flop: 10, column_flop: 160 };
+        let grid = Grid {
+            rows: 0,
+            columns: 5,
+            row_step: 8,
+            min_rows: 32,
+            cell_flop: 10,
+            column_flop: 160,
+        };
         assert_eq!(grid.blocks(), 0);
     }
 
     #[test]
     fn panels_cover_their_length_and_nothing_is_one_panel() {
         assert_eq!(panels(300, 16).collect::<Vec<_>>(), [0..128, 128..256, 256..300]);
-        assert_eq!(panels(0, 16).collect::<Vec<_>>(), [0..0]);
+        let nothing: Vec<_> = panels(0, 16).map(|panel| panel.len()).collect();
+        assert_eq!(nothing, [0]);
     }
 }

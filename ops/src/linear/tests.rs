@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::trial::{Random, Watched, assert_close, bits, block, dot, on_every_isa, run_blocks, unblock};
+use crate::trial::{
+    Random, Watched, assert_close, bits, block, dot, on_every_isa, run_blocks, unblock,
+};
 use crate::{Isa, Maps};
 
 fn maps(features: usize) -> Maps {

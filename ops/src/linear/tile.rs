@@ -136,13 +136,17 @@ impl Output<'_, '_> {
 
     /// The sums before the first term.
     #[inline(always)]
-    fn start<S: Simd, const R: usize, const N: usize>(&self, simd: S, row: usize) -> [[S::F32; N]; R] {
+    fn start<S: Simd, const R: usize, const N: usize>(
+        &self,
+        simd: S,
+        row: usize,
+    ) -> [[S::F32; N]; R] {
         match self.start {
             Start::Zero => [[simd.zero(); N]; R],
             Start::Bias(bia) => [load_row(simd, &bia[..N * S::LANES]); R],
-            Start::Output => std::array::from_fn(|i| {
-                load_row(simd, self.tiles.read(self.row::<S, N>(row + i)))
-            }),
+            Start::Output => {
+                std::array::from_fn(|i| load_row(simd, self.tiles.read(self.row::<S, N>(row + i))))
+            }
         }
     }
 }

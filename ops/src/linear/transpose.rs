@@ -47,12 +47,7 @@ impl PackedWeights<'_> {
 
 /// `filled` rows of one vector, `stride` apart, and zeros for the others.
 #[inline(always)]
-fn load_square<S: Simd>(
-    simd: S,
-    src: &[f32],
-    stride: usize,
-    filled: usize,
-) -> [S::F32; MAX_LANES] {
+fn load_square<S: Simd>(simd: S, src: &[f32], stride: usize, filled: usize) -> [S::F32; MAX_LANES] {
     let mut square = [simd.zero(); MAX_LANES];
     if filled == S::LANES {
         for i in 0..S::LANES {

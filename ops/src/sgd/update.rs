@@ -92,8 +92,7 @@ impl Kernel for Step<'_> {
                     let g = rule.gradient(simd, w, load(simd, diff));
                     let v = simd.mul_add(rule.momentum, load(simd, velocity), g);
                     store(simd, velocity, v);
-                    let ahead =
-                        if hyper.nesterov { simd.mul_add(rule.momentum, v, g) } else { v };
+                    let ahead = if hyper.nesterov { simd.mul_add(rule.momentum, v, g) } else { v };
                     store(simd, wei, rule.descend(simd, w, ahead));
                 }
             }

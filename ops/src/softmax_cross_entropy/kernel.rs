@@ -82,9 +82,9 @@ impl Row<'_> {
         self.for_each_vector(simd, |_, _, x| max = simd.max(max, x));
         let mut lanes = [0.0; MAX_LANES];
         simd.store(&mut lanes, max);
-        lanes[..S::LANES].iter().fold(f32::NEG_INFINITY, |max, &x| {
-            if x > max || x.is_nan() { x } else { max }
-        })
+        lanes[..S::LANES]
+            .iter()
+            .fold(f32::NEG_INFINITY, |max, &x| if x > max || x.is_nan() { x } else { max })
     }
 
     /// Sums the exponentials, and leaves them in `out` if there is one.
@@ -97,20 +97,14 @@ impl Row<'_> {
             exponentials = simd.add(exponentials, e);
             let distance = simd.sub(max, x);
             // A padded lane is infinitely far away.
-            let distance = if filled < S::LANES {
-                simd.keep_first(distance, filled)
-            } else {
-                distance
-            };
+            let distance =
+                if filled < S::LANES { simd.keep_first(distance, filled) } else { distance };
             distances = simd.add(distances, distance);
             if let Some(out) = &mut out {
                 simd.store(&mut out[at..], e);
             }
         });
-        Sums {
-            exponentials: simd.reduce_add(exponentials),
-            distances: simd.reduce_add(distances),
-        }
+        Sums { exponentials: simd.reduce_add(exponentials), distances: simd.reduce_add(distances) }
     }
 
     /// Turns exponentials into `e * factor - uniform`.
@@ -120,8 +114,7 @@ impl Row<'_> {
         for (vector, diff) in diff.chunks_exact_mut(S::LANES).enumerate() {
             let value = simd.mul_add(simd.load(diff), factor, negative);
             let filled = self.classes - vector * S::LANES;
-            let value =
-                if filled < S::LANES { simd.keep_first(value, filled) } else { value };
+            let value = if filled < S::LANES { simd.keep_first(value, filled) } else { value };
             simd.store(diff, value);
         }
     }

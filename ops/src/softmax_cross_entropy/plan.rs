@@ -78,10 +78,7 @@ impl SoftmaxCrossEntropy {
     /// # Errors
     ///
     /// [`ShapeError`] if there are no classes, or `label_smoothing` is not within 0 and 1.
-    pub fn new(
-        desc: SoftmaxCrossEntropyDesc,
-        isa: Isa,
-    ) -> Result<SoftmaxCrossEntropy, ShapeError> {
+    pub fn new(desc: SoftmaxCrossEntropyDesc, isa: Isa) -> Result<SoftmaxCrossEntropy, ShapeError> {
         let op = "softmax_cross_entropy";
         expect_positive(op, &[("classes", desc.classes)])?;
         expect_within(op, "label_smoothing", desc.label_smoothing, [0.0, 1.0])?;

@@ -11,7 +11,13 @@ struct Results {
     diff_src: Vec<f32>,
 }
 
-fn run(desc: SoftmaxCrossEntropyDesc, isa: Isa, scale: f32, src: &[f32], labels: &[u32]) -> Results {
+fn run(
+    desc: SoftmaxCrossEntropyDesc,
+    isa: Isa,
+    scale: f32,
+    src: &[f32],
+    labels: &[u32],
+) -> Results {
     let plan = SoftmaxCrossEntropy::new(desc, isa).unwrap();
     let (maps, mb) = (Maps { c: desc.classes, h: 1, w: 1 }, labels.len());
     let src = block(src, maps, isa);
