@@ -57,3 +57,12 @@ pub use trainer::{
     Decay, EpochRecord, Finishers, Job, Length, Observer, Outcome, Ranks, RunOptions, RunStart, Score,
     ScoreJob, Sgd, Silent, StepRecord, TraceOptions, merge_traces, score, train,
 };
+
+/// The code blocks of the README and of ARCHITECTURE.md, compiled and run.
+#[cfg(doctest)]
+mod prose {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../ARCHITECTURE.md")]
+    struct Architecture;
+}

@@ -1,11 +1,13 @@
-//! Every operator against PyTorch's values and gradients, computed in double precision, on every instruction set of this
-//! CPU.
+//! Every operator, and whole training runs, against PyTorch's values and gradients, computed in double precision, on every
+//! instruction set of this CPU.
 //!
-//! Reads `ops/*.safetensors` of the directory that `LOCKSTEP_GOLDEN` names (default: `tests/golden`); a case of an unknown
+//! Reads `ops/*.safetensors` and `runs/*.safetensors` of the directory that `LOCKSTEP_GOLDEN` names (default: `tests/golden`); a case of an unknown
 //! operator, or with a parameter or tensor that its check does not use, is a failure. `tests/golden/make_golden.py` made
-//! the values. Whole training runs are compared in `golden_runs.rs`.
+//! the values. The runs are in `golden_runs`.
 
 mod golden_ops_cases;
+mod golden_runs;
+mod support;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

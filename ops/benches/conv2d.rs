@@ -116,7 +116,8 @@ fn measure(conv: &Conv2d, mb: usize) -> [f64; 4] {
 fn main() {
     flush_denormals();
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
-    for isa in Isa::all_available().into_iter().rev().filter(|isa| !isa.name().starts_with("port")) {
+    for isa in Isa::all_available().into_iter().rev().filter(|isa| !isa.name().starts_with("port"))
+    {
         let top = peak::gflops(isa, Duration::from_millis(100));
         println!("{} on one core: {top:.0} GFLOP/s at most", isa.name());
         println!("{:<14} {:>20} {:>20} {:>20} {:>8}", "", "forward", "data", "weights", "turn");

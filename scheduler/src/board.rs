@@ -51,10 +51,12 @@ impl Board {
     /// after all blocks of the last time are done.
     pub(crate) fn post(&self, place: Place, blocks: usize) {
         debug_assert!(blocks > 0 && (blocks as u64) < NEXT_MASK);
-        // Release: pairs with the Acquire in `claim`, so that a claimer sees all that preceded the posting.
-        self.claim_word(place).store((blocks as u64) << BLOCKS_SHIFT, Ordering::Release);
+        // Subtle: the bit comes first. A worker that still looks at this place from the last time could otherwise claim
+        // the last block, and take the bit away, before it is set: the bit would stand for nothing until the next time.
         let (word, bit) = self.ready_word(place);
-        word.fetch_or(bit, Ordering::Release);
+        word.fetch_or(bit, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `claim_block`, so that a claimer sees all that preceded the posting.
+        self.claim_word(place).store((blocks as u64) << BLOCKS_SHIFT, Ordering::Release);
     }
 
     /// Takes the next block of the most urgent ready instance; `oldest` is the oldest iteration's slot.
@@ -62,7 +64,8 @@ impl Board {
         for age in 0..SLOTS {
             let slot = (oldest + age) % SLOTS;
             for w in 0..self.words {
-                let mut bits = self.ready[slot * self.words + w].load(Ordering::Acquire);
+                // Relaxed: a bit is a hint, `claim_block` decides; who must not miss one has it from `Sleep`.
+                let mut bits = self.ready[slot * self.words + w].load(Ordering::Relaxed);
                 while bits != 0 {
                     let position = w * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
@@ -91,7 +94,8 @@ impl Board {
         }
         if block + 1 == blocks {
             // Subtle: only the claimer of the last block takes the bit away, and before it runs the block: the place
-            // cannot be posted again until that block is done, so a new posting's bit is never lost.
+            // cannot be posted again until that block is done, so a new posting's bit is never lost. Relaxed: the
+            // Acquire above orders this after the posting's `fetch_or`.
             let (word, bit) = self.ready_word(place);
             word.fetch_and(!bit, Ordering::Relaxed);
         }

@@ -9,7 +9,7 @@ use lockstep_traces::Recorder;
 
 use crate::error::ScheduleError;
 use crate::iteration::{Iteration, IterationReport};
-use crate::program::Program;
+use crate::program::{Lease, Program};
 use crate::session::{Event, Session};
 use crate::workers::{WorkerConfig, Workers};
 
@@ -135,10 +135,8 @@ impl Executor {
     /// # Errors
     /// The feed's own, or a [`ScheduleError`] naming the task or peer that failed.
     pub fn run<F: Feed>(&mut self, program: &Arc<Program>, feed: &mut F) -> Result<(), F::Error> {
-        if let Some(failure) = self.router.failure() {
-            return Err(failure.into());
-        }
-        let _lease = program.store().lease();
+        self.check(program)?;
+        let lease = program.store().lease()?;
         let (sender, events) = unbounded();
         let session = Arc::new(Session::new(
             Arc::clone(program),
@@ -149,14 +147,55 @@ impl Executor {
         ));
         self.router.set(Some(Arc::clone(&session)));
         self.workers.serve(&session);
-        let result = Feeder { session: &session, events, feed, fed: 0, complete: 0, last: None }.run();
-        session.end();
-        self.workers.wait();
-        if result.is_ok() {
-            self.router.set(None);
+        let mut running = Running { executor: self, session: &session, lease, finished: false };
+        // Subtle: asked again, now that the router has the session. A failure before that has met no session to end.
+        if let Some(failure) = self.router.failure() {
+            return Err(failure.into());
         }
-        // On failure the router keeps the session, and so the buffers, until the communication thread has ended.
-        result
+        Feeder { session: &session, events, feed, fed: 0, reported: 0, complete: 0, last: None }
+            .run()?;
+        running.finished = true;
+        Ok(())
+    }
+
+    /// What would make a run hang, or meet the exchanges of an earlier one.
+    fn check(&self, program: &Program) -> Result<(), ScheduleError> {
+        if let Some(failure) = self.router.failure() {
+            return Err(failure);
+        }
+        if self.router.current().is_some() {
+            return Err(ScheduleError::Abandoned);
+        }
+        let (planned, connected) =
+            (program.ranks(), self.comm.as_ref().map_or(1, |comm| comm.n_ranks()));
+        if planned != connected {
+            return Err(ScheduleError::Ranks { planned, connected });
+        }
+        Ok(())
+    }
+}
+
+/// A session that the workers serve. Dropped at the end of a run, also when the feed fails or panics: the workers have left
+/// when nothing holds the lease any more.
+struct Running<'a> {
+    executor: &'a Executor,
+    session: &'a Session,
+    lease: Lease<'a>,
+    /// All that was fed is complete.
+    finished: bool,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.session.end();
+        self.executor.workers.wait();
+        if self.finished || self.executor.comm.is_none() {
+            self.executor.router.set(None);
+        } else {
+            // Exchanges may still be under way. The router keeps the session, and so the buffers, until the
+            // communication thread has ended.
+            self.lease.abandon();
+        }
     }
 }
 
@@ -166,6 +205,7 @@ struct Feeder<'a, F> {
     events: Receiver<Event>,
     feed: &'a mut F,
     fed: u64,
+    reported: u64,
     complete: u64,
     /// Iterations to feed in all, once known.
     last: Option<u64>,
@@ -208,9 +248,11 @@ impl<F: Feed> Feeder<'_, F> {
             Event::Report(report) => {
                 if report.stop && self.last.is_none() {
                     // All ranks see this report before they could feed the iteration after the next, and none can
-                    // have been kept from feeding the next: all end after that one.
-                    self.last = Some(self.complete + IN_FLIGHT);
+                    // have been kept from feeding the next: all end after that one. Counted by reports: the
+                    // completion of the iteration before may be announced after this report, on some ranks.
+                    self.last = Some(self.reported + IN_FLIGHT);
                 }
+                self.reported += 1;
                 self.feed.report(&report)?;
             }
             Event::Complete => {

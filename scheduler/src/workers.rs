@@ -66,8 +66,8 @@ impl Workers {
             let thread = std::thread::Builder::new()
                 .name(name.clone())
                 .spawn(move || {
-                    if let Some(cores) = &config.cores {
-                        pin_current_thread(cores[index]);
+                    if let Some(&core) = config.cores.as_ref().and_then(|cores| cores.get(index)) {
+                        pin_current_thread(core);
                     }
                     flush_denormals();
                     let _recording = config.recorder.enter_thread(&format!("worker {index}"));
@@ -184,6 +184,7 @@ impl Worker<'_> {
             });
         }
     }
+
     /// One block in the trace, with its share of the task's cost.
     fn slice(
         &self,

@@ -21,6 +21,11 @@ pub(super) fn error(rank: Option<usize>, error: &RunError) {
     }
 }
 
+/// `1 step`, `2 steps`.
+fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Shows a training run and writes its metrics.
 #[derive(Debug)]
 pub(super) struct Console {
@@ -81,15 +86,19 @@ impl Observer for Console {
     fn start(&mut self, start: &RunStart) {
         let RunStart { network, parameters, isa, workers, ranks, minibatch, .. } = start;
         println!(
-            "{network}: {parameters} parameters, {isa}, {ranks} rank(s) x {workers} worker(s), transport {}, \
-             minibatch {minibatch} ({} a rank), strategy {}",
-            start.transport, start.local_minibatch, start.strategy
+            "{network}: {parameters} parameters, {isa}, {} x {}, transport {}, minibatch {minibatch} ({} a rank), \
+             strategy {}",
+            counted(*ranks as u64, "rank"),
+            counted(*workers as u64, "worker"),
+            start.transport,
+            start.local_minibatch,
+            start.strategy
         );
         println!(
-            "{} samples, {} steps an epoch, {} steps, predicted peak memory {:.0} MB",
-            start.samples,
-            start.steps_per_epoch,
-            start.total_steps,
+            "{}, {} an epoch, {} in all, predicted peak memory {:.0} MB",
+            counted(start.samples as u64, "sample"),
+            counted(start.steps_per_epoch, "step"),
+            counted(start.total_steps, "step"),
             start.peak_memory as f64 / 1e6
         );
         for warning in &start.warnings {

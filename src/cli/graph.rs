@@ -5,12 +5,12 @@ use clap::Args as ClapArgs;
 use lockstep::RunError;
 use lockstep::graph::{Mode, Plan, PlanOptions, Platform, Strategy, zoo};
 
-use super::inputs;
+use super::{at_least_one, inputs};
 
 /// Arguments of `lockstep graph`.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
-    /// Network: a name or a .json file
+    /// Network: a name (see --list) or a .json file
     #[arg(long, default_value = "lenet", value_name = "NAME|FILE.json")]
     net: String,
     /// List the names of the built-in networks
@@ -19,10 +19,10 @@ pub(super) struct Args {
     /// Form of the output
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// The task graph of one training iteration instead of the network
+    /// Print the task graph of one training step instead of the network
     #[arg(long)]
     tasks: bool,
-    /// Samples of a minibatch, for the task graph
+    /// Samples of a minibatch over all ranks, for the task graph
     #[arg(long, default_value_t = 64, value_name = "B")]
     batch: usize,
     /// Ranks, for the task graph
@@ -48,6 +48,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         }
         return Ok(());
     }
+    at_least_one(&[("--batch", Some(args.batch)), ("--ranks", Some(args.ranks))])?;
     let network = inputs::network(&args.net)?;
     if !args.tasks {
         let text = match args.format {

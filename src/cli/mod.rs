@@ -27,17 +27,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train a network; alone: LeNet on the bundled MNIST
+    /// Train a network; without flags LeNet, on the bundled MNIST
     Train(Box<train::Args>),
     /// Score a checkpoint on a data set
     Score(score::Args),
     /// Print a network or its task graph
     Graph(graph::Args),
-    /// Tell what this machine has and what would be chosen
+    /// Tell what this machine has, and what a run would choose
     Info(info::Args),
     /// Measure kernels and networks against this machine's own peak
     Bench(bench::Args),
-    /// Merge or check trace files
+    /// Check a trace, or merge the traces of several ranks
     Trace(trace::Args),
 }
 
@@ -63,4 +63,12 @@ pub(crate) fn run() -> ExitCode {
 /// A value of a flag that cannot work.
 fn bad_flag(flag: &'static str, value: impl ToString, reason: impl Into<String>) -> RunError {
     RunError::Flag { flag, value: value.to_string(), reason: reason.into() }
+}
+
+/// Refuses a count that was given as 0.
+fn at_least_one(counts: &[(&'static str, Option<usize>)]) -> Result<(), RunError> {
+    match counts.iter().find(|(_, value)| *value == Some(0)) {
+        Some((flag, _)) => Err(bad_flag(flag, 0, "must be at least 1")),
+        None => Ok(()),
+    }
 }

@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use lockstep::data::Split;
 use lockstep::{RunError, ScoreJob, load_weights, score};
 
-use super::{bad_flag, inputs};
+use super::{at_least_one, inputs};
 
 /// Arguments of `lockstep score`.
 #[derive(Debug, ClapArgs)]
@@ -15,7 +15,7 @@ pub(super) struct Args {
     /// Checkpoint: a directory, or a .safetensors file
     #[arg(long, value_name = "PATH")]
     checkpoint: PathBuf,
-    /// Network: a name or a .json file
+    /// Network that was trained: a name (see `lockstep graph --list`) or a .json file
     #[arg(long, default_value = "lenet", value_name = "NAME|FILE.json")]
     net: String,
     /// Data: mnist (bundled), mnist:DIRECTORY or synthetic
@@ -40,9 +40,7 @@ pub(super) struct Args {
 
 /// Scores a checkpoint.
 pub(super) fn run(args: &Args) -> Result<(), RunError> {
-    if args.batch == 0 || args.workers == Some(0) {
-        return Err(bad_flag("--batch and --workers", 0, "must be at least 1"));
-    }
+    at_least_one(&[("--batch", Some(args.batch)), ("--workers", args.workers)])?;
     let network = inputs::network(&args.net)?;
     let split = if args.on_train { Split::Train } else { Split::Test };
     let score = score(&ScoreJob {

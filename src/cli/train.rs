@@ -1,9 +1,12 @@
 //! `lockstep train`.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args as ClapArgs;
+use lockstep::comm::launcher;
+use lockstep::data::Schedule;
 use lockstep::graph::Strategy;
 use lockstep::{
     Decay, Job, Length, LrSchedule, RankChoice, RunError, RunOptions, Sgd, TraceOptions, choose_ranks,
@@ -14,7 +17,7 @@ use super::console::Console;
 use super::metrics::Metrics;
 use super::signals::end_on_signals;
 use super::steps::Steps;
-use super::{bad_flag, inputs};
+use super::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep train`.
 #[derive(Debug, ClapArgs)]
@@ -37,31 +40,32 @@ pub(super) struct Args {
     /// Learning rate of the first step
     #[arg(long, default_value_t = 0.02)]
     lr: f32,
-    /// How the rate changes: constant, cosine or step:EPOCHS:FACTOR
+    /// How the learning rate changes: constant, cosine (down to 0 over the run), or step:EPOCHS:FACTOR (times FACTOR every
+    /// EPOCHS epochs)
     #[arg(long, default_value = "cosine")]
     schedule: String,
     /// Momentum
-    #[arg(long, default_value_t = 0.9)]
+    #[arg(long, default_value_t = 0.9, value_name = "M")]
     momentum: f32,
     /// Weight decay (L2)
-    #[arg(long, default_value_t = 5e-4)]
+    #[arg(long, default_value_t = 5e-4, value_name = "WD")]
     weight_decay: f32,
     /// What weight decay leaves out: nothing, or biases and batch normalization
-    #[arg(long, value_enum, default_value = "nothing")]
+    #[arg(long, value_enum, default_value = "nothing", value_name = "WHAT")]
     no_decay: NoDecay,
-    /// Nesterov momentum
+    /// Nesterov's form of momentum
     #[arg(long)]
     nesterov: bool,
-    /// In-process ranks (without mpirun)
+    /// Ranks, as threads of this process; leave it out under mpirun [default: 1]
     #[arg(long, value_name = "R")]
     ranks: Option<usize>,
     /// Compute threads a rank [default: by cores]
     #[arg(long, value_name = "W")]
     workers: Option<usize>,
-    /// Threads a rank that prepare minibatches
+    /// Threads that prepare minibatches, a rank
     #[arg(long, default_value_t = 1, value_name = "N")]
     loader_threads: usize,
-    /// How ranks share the work: data
+    /// How ranks share the work: data (each has all parameters and a part of the minibatch)
     #[arg(long, default_value = "data")]
     strategy: String,
     /// Seed of initial weights, sample order and dropout
@@ -70,16 +74,16 @@ pub(super) struct Args {
     /// Start from a checkpoint's weights: a directory, or a .safetensors file
     #[arg(long, value_name = "PATH")]
     init: Option<PathBuf>,
-    /// Save weights here after every epoch, in DIR/last/weights.safetensors
+    /// Save the weights after every epoch, as DIR/last/weights.safetensors
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
-    /// Write one JSON line a step and an epoch
+    /// Write metrics: one JSON line after every step and every evaluation
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
-    /// Write a Chrome trace
+    /// Write a timeline of some steps in Chrome's trace format; each rank's own goes beside it
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Steps to trace, counted from 1
+    /// Steps to trace, counted from 1: B is left out, A..=B includes it
     #[arg(long, default_value = "3..6", value_name = "A..B", requires = "trace")]
     trace_steps: Steps,
     /// Do not score the test data after every epoch
@@ -109,7 +113,7 @@ impl Args {
             return Err(bad_flag("--momentum", self.momentum, "must be below 1"));
         }
         if self.nesterov && self.momentum == 0.0 {
-            return Err(bad_flag("--nesterov", "", "needs --momentum above 0"));
+            return Err(bad_flag("--momentum", self.momentum, "--nesterov needs one above 0"));
         }
         Ok(Sgd {
             lr: finite("--lr", self.lr, 0.0)?,
@@ -134,16 +138,12 @@ impl Args {
     }
 
     fn options(&self) -> Result<RunOptions, RunError> {
-        for (flag, value) in [
+        at_least_one(&[
             ("--batch", Some(self.batch)),
             ("--ranks", self.ranks),
             ("--workers", self.workers),
             ("--loader-threads", Some(self.loader_threads)),
-        ] {
-            if value == Some(0) {
-                return Err(bad_flag(flag, 0, "must be at least 1"));
-            }
-        }
+        ])?;
         let strategy: Strategy = self.strategy.parse()?;
         Ok(RunOptions {
             minibatch: self.batch,
@@ -179,10 +179,38 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     };
     let metrics = args.metrics.as_deref().map(Metrics::create).transpose()?;
     let job = Job { network, train: data.train, test: Some(data.test), initial, options };
+    check_trace_steps(&job)?;
+    prepare_checkpoint(&job)?;
     end_on_signals(&job)?;
     let mut console = Console::new(metrics);
     let outcome = train(&job, &mut console);
     console.finish(outcome.as_ref().ok());
     console.metrics_result()?;
     outcome.map(drop)
+}
+
+/// A trace of steps that the run does not have would be empty.
+fn check_trace_steps(job: &Job) -> Result<(), RunError> {
+    let Some(trace) = &job.options.trace else { return Ok(()) };
+    let schedule = Schedule { n_samples: job.train.len(), minibatch: job.options.minibatch };
+    let steps = match job.options.length {
+        Length::Steps(steps) => steps,
+        Length::Epochs(epochs) => epochs * schedule.steps_per_epoch(),
+    };
+    if trace.steps.start <= steps {
+        return Ok(());
+    }
+    let asked = format!("{}..{}", trace.steps.start, trace.steps.end);
+    Err(bad_flag("--trace-steps", asked, format!("the run has {steps} step(s) only")))
+}
+
+/// Makes the checkpoint's directory before the first step rather than after the first epoch, when work would be lost.
+fn prepare_checkpoint(job: &Job) -> Result<(), RunError> {
+    let Some(path) = &job.options.checkpoint else { return Ok(()) };
+    // Only rank 0 saves.
+    if launcher().is_some_and(|launcher| launcher.rank != 0) {
+        return Ok(());
+    }
+    fs::create_dir_all(path)
+        .map_err(|source| RunError::File { action: "create", path: path.clone(), source })
 }

@@ -27,8 +27,8 @@ const PREFETCH: usize = 3;
 /// What a rank ends with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Loss of every step.
-    pub losses: Vec<f64>,
+    /// Steps that were trained.
+    pub steps: u64,
     /// Epochs and their scores.
     pub epochs: Vec<EpochRecord>,
     /// Final parameters and running statistics, in the network's order.
@@ -54,6 +54,8 @@ struct Bench {
     store: Arc<ParameterStore>,
     train: Arc<Program>,
     score: Option<Arc<Program>>,
+    /// Prepares the test data, over and over; ready when the next scoring begins.
+    test: Option<Loader>,
     recipe: Recipe,
     schedule: Schedule,
     recorder: Recorder,
@@ -105,7 +107,8 @@ impl Rank<'_> {
             Arc::clone(&options.stop),
         )?;
         let recipe = Recipe { sgd: options.sgd.clone(), seed: options.seed, total_steps };
-        let bench = Bench { executor, store, train, score, recipe, schedule, recorder };
+        let test = self.test_loader()?;
+        let bench = Bench { executor, store, train, score, test, recipe, schedule, recorder };
         self.announce(&bench, baseline);
         let outcome = self.train(bench)?;
         if let Some(trace) = &trace {
@@ -181,7 +184,7 @@ impl Rank<'_> {
         let options = &self.job.options;
         let momentum = options.sgd.momentum != 0.0;
         let mut plans = vec![self.plan(Mode::Train { momentum })?];
-        if self.job.test.is_some() && options.evaluate {
+        if self.test_data().is_some() {
             plans.push(self.plan(Mode::Score)?);
         }
         let bind = lockstep_scheduler::BindOptions {
@@ -201,7 +204,7 @@ impl Rank<'_> {
             store: bench.store.bytes() as u64,
             arena: bench.train.arena_bytes() as u64,
             scratch: (bench.train.scratch_bytes() * self.threads.workers) as u64,
-            loader: self.loader_bytes(&job.train),
+            loader: self.loader_bytes(),
             ranks_here: self.threads.ranks_here as u64,
         };
         let start = RunStart {
@@ -229,15 +232,15 @@ impl Rank<'_> {
         self.comm.as_ref().map_or_else(|| "none".to_owned(), |(comm, _)| comm.library().to_owned())
     }
 
-    fn loader_config(&self, first_step: u64, last_step: u64, recorder: &Recorder) -> LoaderConfig {
+    fn loader_config(&self, last_step: Option<u64>, recorder: &Recorder) -> LoaderConfig {
         let recorder = recorder.clone();
         LoaderConfig {
             threads: self.job.options.loader_threads,
             depth: PREFETCH,
             rank: self.rank(),
             n_ranks: self.ranks(),
-            first_step,
-            last_step: Some(last_step),
+            first_step: 1,
+            last_step,
             thread_name: self.threads.prefix("loader"),
             on_thread_start: Arc::new(move |index| {
                 super::threads::record_thread(&recorder, &format!("loader {index}"));
@@ -246,9 +249,30 @@ impl Rank<'_> {
         }
     }
 
-    fn loader_bytes(&self, dataset: &Arc<dyn Dataset>) -> u64 {
-        let config = self.loader_config(1, 1, &Recorder::off());
-        config.buffer_bytes(&**dataset, self.job.options.minibatch) as u64
+    /// Bytes of prepared minibatches, of training and of test data.
+    fn loader_bytes(&self) -> u64 {
+        let config = self.loader_config(Some(1), &Recorder::off());
+        let bytes = |data: &Arc<dyn Dataset>| {
+            config.buffer_bytes(&**data, self.job.options.minibatch) as u64
+        };
+        bytes(&self.job.train) + self.test_data().map_or(0, bytes)
+    }
+
+    /// The test data, where it is to be scored.
+    fn test_data(&self) -> Option<&Arc<dyn Dataset>> {
+        self.job.test.as_ref().filter(|_| self.job.options.evaluate)
+    }
+
+    fn test_schedule(&self, data: &Arc<dyn Dataset>) -> Schedule {
+        Schedule { n_samples: data.len(), minibatch: self.job.options.minibatch }
+    }
+
+    fn test_loader(&self) -> Result<Option<Loader>, RunError> {
+        let Some(data) = self.test_data() else { return Ok(None) };
+        let thread_name = self.threads.prefix("scorer");
+        let config = LoaderConfig { thread_name, ..self.loader_config(None, &Recorder::off()) };
+        let schedule = self.test_schedule(data);
+        Ok(Some(Loader::start(Arc::clone(data), schedule, Order::sequential(), config)?))
     }
 
     /// The run proper: one loader through all epochs, an executor run an epoch, a score and a checkpoint after each.
@@ -259,15 +283,15 @@ impl Rank<'_> {
             Arc::clone(&job.train),
             schedule,
             Order::shuffled(job.options.seed),
-            self.loader_config(1, total, &bench.recorder),
+            self.loader_config(Some(total), &bench.recorder),
         )?;
-        let (mut losses, mut epochs) = (Vec::new(), Vec::new());
+        let (mut steps, mut epochs) = (0, Vec::new());
         let per_epoch = schedule.steps_per_epoch();
         let mut epoch = 0;
         let mut stopped = false;
-        while (losses.len() as u64) < total && !stopped {
+        while steps < total && !stopped {
             epoch += 1;
-            let steps_left = per_epoch.min(total - losses.len() as u64);
+            let steps_left = per_epoch.min(total - steps);
             let began = Instant::now();
             let mut last = began;
             let mut epoch_losses = EpochLoss::default();
@@ -277,7 +301,7 @@ impl Rank<'_> {
                 if !report.loss.is_finite() {
                     return Err(RunError::Diverged { step: report.step, loss: report.loss });
                 }
-                losses.push(report.loss);
+                steps = report.step;
                 epoch_losses.add(report);
                 stopped |= report.stop;
                 let now = Instant::now();
@@ -312,22 +336,22 @@ impl Rank<'_> {
             self.save(&bench)?;
         }
         drop(loader);
-        if stopped && (losses.len() as u64) < total {
-            return Err(RunError::Stopped { step: losses.len() as u64 });
+        if stopped && steps < total {
+            return Err(RunError::Stopped { step: steps });
         }
         let weights = self.weights(&bench.store)?;
         let bytes_sent = self.comm.as_ref().map_or(0, |(comm, _)| comm.counters().bytes_sent);
-        Ok(Outcome { losses, epochs, weights, bytes_sent })
+        Ok(Outcome { steps, epochs, weights, bytes_sent })
     }
 
     /// Scores the test data; the same numbers on every rank.
     fn evaluate(&self, bench: &mut Bench) -> Result<Option<Score>, RunError> {
-        let (Some(test), Some(program)) = (&self.job.test, &bench.score) else { return Ok(None) };
-        let schedule = Schedule { n_samples: test.len(), minibatch: self.job.options.minibatch };
-        let steps = schedule.steps_per_epoch();
-        let config = self.loader_config(1, steps, &Recorder::off());
-        let score = score_dataset(&mut bench.executor, program, test, schedule, config)?;
-        Ok(Some(score))
+        let Bench { executor, score: Some(program), test: Some(loader), .. } = bench else {
+            return Ok(None);
+        };
+        let data = self.test_data().expect("there is a loader of it");
+        let steps = self.test_schedule(data).steps_per_epoch();
+        Ok(Some(score_dataset(executor, program, loader, steps)?))
     }
 
     /// Batch normalizations with per-rank statistics have running statistics of their own on each rank; scoring and
@@ -387,17 +411,14 @@ pub(super) fn export_weights(
     Ok(tensors)
 }
 
-/// Scores a data set with a scoring program.
+/// Scores a data set, which takes a loader's next `steps` minibatches, with a scoring program.
 pub(super) fn score_dataset(
     executor: &mut Executor,
     program: &Arc<Program>,
-    dataset: &Arc<dyn Dataset>,
-    schedule: Schedule,
-    config: LoaderConfig,
+    loader: &mut Loader,
+    steps: u64,
 ) -> Result<Score, RunError> {
     let began = Instant::now();
-    let steps = schedule.steps_per_epoch();
-    let mut loader = Loader::start(Arc::clone(dataset), schedule, Order::sequential(), config)?;
     let (mut total, mut correct) = (EpochLoss::default(), 0);
     let mut on_report = |report: &IterationReport| {
         total.add(report);
@@ -406,7 +427,7 @@ pub(super) fn score_dataset(
     };
     let recipe = Recipe { sgd: super::options::Sgd::default(), seed: 0, total_steps: steps };
     let mut feed = LoaderFeed {
-        loader: &mut loader,
+        loader,
         recipe: &recipe,
         steps_left: steps,
         on_report: &mut on_report,

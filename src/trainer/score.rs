@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lockstep_data::{Dataset, LoaderConfig, Schedule};
+use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy};
 use lockstep_ops::Isa;
 use lockstep_scheduler::{
@@ -82,9 +82,10 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     };
     let mut executor = Executor::start(&config, None, Arc::default())?;
     let schedule = Schedule { n_samples: job.data.len(), minibatch: job.minibatch };
-    let last_step = Some(schedule.steps_per_epoch());
-    let loader = LoaderConfig { last_step, ..LoaderConfig::default() };
-    score_dataset(&mut executor, &Arc::new(program), &job.data, schedule, loader)
+    let steps = schedule.steps_per_epoch();
+    let config = LoaderConfig { last_step: Some(steps), ..LoaderConfig::default() };
+    let mut loader = Loader::start(Arc::clone(&job.data), schedule, Order::sequential(), config)?;
+    score_dataset(&mut executor, &Arc::new(program), &mut loader, steps)
 }
 
 /// Every parameter of the network must be among the weights, in its shape.

@@ -213,9 +213,7 @@ impl BackwardDataPlan {
                     channels: g.group_ic,
                 },
             };
-            with_tile!(phase.tile, |R, C| self
-                .isa
-                .dispatch(TiledSweep::<R, C, false>(sweep)));
+            with_tile!(phase.tile, |R, C| self.isa.dispatch(TiledSweep::<R, C, false>(sweep)));
         }
     }
 }

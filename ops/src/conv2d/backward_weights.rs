@@ -11,8 +11,8 @@
 //!     accumulators stored to diff_wei
 //! ```
 //!
-//! A block owns some kernel rows of one inner block, or all rows of several, for one pair of output blocks. It sees all
-//! samples, so that the order of every sum is fixed by the plan and the number of samples.
+//! A block owns some kernel rows, perhaps of several inner blocks, for one pair of output blocks. It sees all samples, so
+//! that the order of every sum is fixed by the plan and the number of samples.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -45,11 +45,11 @@ pub struct Conv2dBackwardWeights<'a> {
 /// Bytes of lines in a chunk: most of an L1 cache of 48 KiB; where it has 32 KiB, a part comes from L2 at less than its rate.
 const CHUNK_BYTES: usize = 40 << 10;
 
-/// Multiplications of vectors that a block should do at least: some 12 µs at two a cycle.
-const BLOCK_VECTOR_FMAS: usize = 100_000;
-
 /// Steps that a block should have if that leaves [`BLOCKS`] of them: each step uses the lines of `diff_dst` once more.
 const BLOCK_STEPS: usize = 160;
+
+/// Steps that a block should have at least: with fewer it would wait for the lines of `diff_dst`.
+const MIN_BLOCK_STEPS: usize = 9;
 
 /// Blocks of the pass that are enough for 8 workers.
 const BLOCKS: usize = 24;
@@ -61,8 +61,10 @@ pub(super) struct BackwardWeightsPlan {
     geometry: Geometry,
     staging: Staging,
     taps: Taps,
-    /// The tile of all inner blocks but the last, and of the last.
+    /// The tile of inner blocks with all channels, and of the one with fewer, if there is one.
     tiles: [RegisterTile; 2],
+    /// Kernel rows of a block.
+    share_rows: usize,
     chunk_samples: usize,
     chunk_rows: usize,
     chunk_columns: usize,
@@ -73,29 +75,27 @@ pub(super) struct BackwardWeightsPlan {
 struct Share {
     group: usize,
     pair: usize,
-    in_blocks: Range<usize>,
-    kernel_rows: Range<usize>,
-}
-
-/// How the inner blocks and kernel rows of a pair are shared out.
-#[derive(Debug, Clone, Copy)]
-struct Shares {
-    /// Inner blocks with all channels, which come before one with fewer.
-    full_blocks: usize,
-    blocks_per_share: usize,
-    rows_per_share: usize,
+    /// Kernel rows, counted through all inner blocks.
+    rows: Range<usize>,
 }
 
 impl BackwardWeightsPlan {
     pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardWeightsPlan {
         let (staging, taps) = (geometry.padded_src(), geometry.taps());
-        let registers = isa.registers();
-        let tile = |block| {
+        let row_steps = taps.row_steps(0);
+        let pairs = geometry.out_blocks().div_ceil(NV);
+        let all_rows = geometry.groups * pairs * taps.blocks() * geometry.kh;
+        let fewest = MIN_BLOCK_STEPS.div_ceil(row_steps);
+        let share_rows = BLOCK_STEPS.div_ceil(row_steps).min((all_rows / BLOCKS).max(fewest));
+        let full_rows = (taps.full_blocks() * geometry.kh).min(share_rows);
+        let last_rows = geometry.kh.min(share_rows);
+        let tile = |block, rows| {
             let (_, run) = taps.natural_runs(block).next().expect("a kernel row has a run");
-            RegisterTile::choose(run.len, geometry.kh, registers)
+            RegisterTile::choose(run.len, rows, isa.registers())
         };
-        let tiles = [tile(0), tile(taps.blocks() - 1)];
-        let pixel_bytes = size_of::<f32>() * geometry.lanes * (NV + geometry.sh * geometry.sw);
+        let tiles = [tile(0, full_rows.max(1)), tile(taps.blocks() - 1, last_rows)];
+        let src_pixels = geometry.sh * geometry.sw * geometry.src_lanes();
+        let pixel_bytes = size_of::<f32>() * (NV * geometry.lanes + src_pixels);
         let pixels = CHUNK_BYTES / pixel_bytes;
         let chunk_columns = geometry.ow.div_ceil(geometry.ow.div_ceil(pixels));
         let chunk_rows = (pixels / geometry.ow).clamp(1, geometry.oh);
@@ -106,6 +106,7 @@ impl BackwardWeightsPlan {
             staging,
             taps,
             tiles,
+            share_rows,
             chunk_samples,
             chunk_rows,
             chunk_columns,
@@ -116,63 +117,46 @@ impl BackwardWeightsPlan {
         self.geometry.out_blocks().div_ceil(NV)
     }
 
-    fn shares(&self, mb: usize) -> Shares {
-        let (g, taps) = (&self.geometry, &self.taps);
-        let row_steps = taps.row_steps(0);
-        let row_fmas = mb * g.oh * g.ow * row_steps * NV;
-        let all_rows = g.groups * self.pairs() * taps.blocks() * g.kh;
-        let worthwhile = BLOCK_VECTOR_FMAS.div_ceil(row_fmas.max(1));
-        let reusing = BLOCK_STEPS.div_ceil(row_steps).min(all_rows / BLOCKS);
-        let rows = worthwhile.max(reusing).max(1);
-        // Whole register tiles, if a tile spans several rows.
-        let tile_rows = self.tiles[0].rows.min(g.kh);
-        Shares {
-            full_blocks: taps.channels / taps.lanes,
-            blocks_per_share: (rows / g.kh).clamp(1, taps.blocks()),
-            rows_per_share: rows.next_multiple_of(tile_rows).min(g.kh),
-        }
+    /// Kernel rows of inner blocks with all channels; those of a block with fewer follow.
+    fn full_rows(&self) -> usize {
+        self.taps.full_blocks() * self.geometry.kh
     }
 
-    pub(super) fn blocks(&self, mb: usize) -> usize {
-        self.geometry.groups * self.pairs() * self.shares_of_pair(self.shares(mb))
+    /// Shares of the full blocks of a pair, and of the last if it is not full.
+    fn shares(&self) -> [usize; 2] {
+        let all = self.taps.blocks() * self.geometry.kh;
+        [self.full_rows(), all - self.full_rows()].map(|rows| rows.div_ceil(self.share_rows))
     }
 
-    fn shares_of_pair(&self, shares: Shares) -> usize {
-        let partial = self.taps.blocks() - shares.full_blocks;
-        let block_parts = shares.full_blocks.div_ceil(shares.blocks_per_share) + partial;
-        block_parts * self.geometry.kh.div_ceil(shares.rows_per_share)
+    pub(super) fn blocks(&self) -> usize {
+        let [full, last] = self.shares();
+        self.geometry.groups * self.pairs() * (full + last)
     }
 
-    fn share(&self, block: usize, mb: usize) -> Share {
-        let shares = self.shares(mb);
-        let Shares { full_blocks, blocks_per_share, rows_per_share } = shares;
-        let (rest, at) = (block / self.shares_of_pair(shares), block % self.shares_of_pair(shares));
-        let (group, pair) = (rest / self.pairs(), rest % self.pairs());
-        let kh = self.geometry.kh;
-        let row_parts = kh.div_ceil(rows_per_share);
-        let (block_part, row_part) = (at / row_parts, at % row_parts);
-        let in_blocks = if block_part < full_blocks.div_ceil(blocks_per_share) {
-            part(block_part, blocks_per_share, full_blocks)
+    fn share(&self, block: usize) -> Share {
+        let [full, last] = self.shares();
+        let (rest, at) = (block / (full + last), block % (full + last));
+        let full_rows = self.full_rows();
+        let rows = if at < full {
+            part(at, self.share_rows, full_rows)
         } else {
-            full_blocks..full_blocks + 1
+            let rows = part(at - full, self.share_rows, self.geometry.kh);
+            full_rows + rows.start..full_rows + rows.end
         };
-        Share { group, pair, in_blocks, kernel_rows: part(row_part, rows_per_share, kh) }
-    }
-
-    /// Staged rows that the lines of a chunk read.
-    fn staged_rows(&self, rows: usize, kernel_rows: usize) -> usize {
-        (rows - 1) * self.geometry.sh + kernel_rows
+        Share { group: rest / self.pairs(), pair: rest % self.pairs(), rows }
     }
 
     pub(super) fn scratch_len(&self) -> usize {
-        let rows = self.staged_rows(self.chunk_rows, self.geometry.kh);
-        self.staging.scratch_len(self.chunk_samples, 1, rows)
+        // Rows that begin in the middle of an inner block may reach into one more.
+        let kh = self.geometry.kh;
+        let blocks = (self.share_rows.div_ceil(kh) + 1).min(self.taps.blocks());
+        let rows = (self.chunk_rows - 1) * self.geometry.sh + kh;
+        self.staging.scratch_len(self.chunk_samples, blocks, rows)
     }
 
     pub(super) fn run(&self, block: usize, io: Conv2dBackwardWeights<'_>) {
-        let share = self.share(block, io.mb);
-        let last = share.in_blocks.end == self.taps.blocks();
-        let tile = self.tiles[usize::from(last)];
+        let share = self.share(block);
+        let tile = self.tiles[usize::from(share.rows.start >= self.full_rows())];
         let pass = Pass { plan: self, share, io };
         if self.geometry.plain {
             with_tile!(tile, |R, C| self.isa.dispatch(TiledPass::<R, C, true>(pass)));
@@ -236,13 +220,15 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledPass<'_, ROWS
         let out_blocks = g.out_blocks();
         let first_out = share.group * out_blocks + share.pair * NV;
 
-        let first_step = taps.row_start(share.in_blocks.start, share.kernel_rows.start);
-        let end_step = taps.row_start(share.in_blocks.end - 1, share.kernel_rows.end);
+        let kh = g.kh;
+        let rows = share.rows.clone();
+        let first_step = taps.row_start(rows.start / kh, rows.start % kh);
+        let end_step = taps.row_start((rows.end - 1) / kh, (rows.end - 1) % kh + 1);
         let start = first_out * S::LANES * taps.steps();
         let [first, end] = [first_step, end_step].map(|step| start + step * N * S::LANES);
         let diff_wei = diff_wei.tile(first..end);
         diff_wei.fill(0.0);
-        let owns_bias = share.in_blocks.start == 0 && share.kernel_rows.start == 0;
+        let owns_bias = rows.start == 0;
         let mut bias_sums = [simd.zero(); N];
 
         let line_len = g.ow * S::LANES;
@@ -260,8 +246,21 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledPass<'_, ROWS
             columns: 0,
             real_lanes: g.group_oc - (share.pair * NV + N - 1) * S::LANES,
         };
+        let first_block = rows.start / kh;
+        let gradient = Gradient { taps, rows, first_block, first_step };
+        let first_region_block = share.group * taps.blocks() + first_block;
+        let blocks = (share.rows.end - 1) / kh + 1 - first_block;
+        // Of a single inner block not all kernel rows may be needed.
+        let first_row = if blocks == 1 { share.rows.start % kh } else { 0 };
+        let end_row = if blocks == 1 { (share.rows.end - 1) % kh + 1 } else { kh };
         for samples in parts(mb, plan.chunk_samples) {
             for rows in parts(g.oh, plan.chunk_rows) {
+                let region = Region {
+                    samples: samples.clone(),
+                    blocks: first_region_block..first_region_block + blocks,
+                    rows: rows.start * g.sh + first_row..(rows.end - 1) * g.sh + end_row,
+                };
+                let staged = plan.staging.stage(src, &region, &mut *scratch);
                 for columns in parts(g.ow, plan.chunk_columns) {
                     let start = samples.start * sample_len
                         + first_out * block_len
@@ -277,25 +276,11 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledPass<'_, ROWS
                     if owns_bias {
                         bias_sums = add_lines(simd, &chunk, bias_sums);
                     }
-                    for in_block in share.in_blocks.clone() {
-                        let from = share.group * taps.blocks() + in_block;
-                        let first_row = rows.start * g.sh + share.kernel_rows.start;
-                        let staged_rows = plan.staged_rows(rows.len(), share.kernel_rows.len());
-                        let region = Region {
-                            samples: samples.clone(),
-                            blocks: from..from + 1,
-                            rows: first_row..first_row + staged_rows,
-                        };
-                        let mut src = plan.staging.stage(src, &region, &mut *scratch);
-                        src.base += columns.start * chunk.pixel_step;
-                        let gradient = Gradient {
-                            taps,
-                            in_block,
-                            kernel_rows: share.kernel_rows.clone(),
-                            first_step,
-                        };
-                        accumulate::<S, ROWS, COLS, N>(simd, &chunk, &src, &gradient, diff_wei);
-                    }
+                    // Kernel row 0 may lie before the region: a base that wraps around comes back with the row added.
+                    let base = (staged.base + columns.start * chunk.pixel_step)
+                        .wrapping_sub(first_row * staged.row_step);
+                    let src = Lines { base, ..staged };
+                    accumulate::<S, ROWS, COLS, N>(simd, &chunk, &src, &gradient, diff_wei);
                 }
             }
         }
@@ -313,13 +298,15 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> TiledPass<'_, ROWS
 /// Which weights a chunk contributes to.
 struct Gradient<'a> {
     taps: &'a Taps,
-    in_block: usize,
-    kernel_rows: Range<usize>,
-    /// The first step of the block's share.
+    /// Kernel rows, counted through all inner blocks.
+    rows: Range<usize>,
+    /// The inner block of the first row.
+    first_block: usize,
+    /// The step of the first row.
     first_step: usize,
 }
 
-/// Adds a chunk's products to the gradients of some kernel rows of an inner block.
+/// Adds a chunk's products to the gradients of some kernel rows.
 #[inline(always)]
 fn accumulate<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
     simd: S,
@@ -328,29 +315,34 @@ fn accumulate<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
     gradient: &Gradient<'_>,
     diff_wei: &mut [f32],
 ) {
-    let Gradient { taps, in_block, first_step, .. } = *gradient;
-    let kernel_rows = gradient.kernel_rows.len();
-    for first_row in (0..kernel_rows).step_by(ROWS) {
-        for (run_start, run) in taps.natural_runs(in_block) {
+    let Gradient { taps, ref rows, first_block, first_step } = *gradient;
+    let kh = taps.rows;
+    for first_row in rows.clone().step_by(ROWS) {
+        // The last row may be there several times, of which one counts.
+        let tile_rows: [usize; ROWS] = std::array::from_fn(|r| (first_row + r).min(rows.end - 1));
+        let row_starts = tile_rows.map(|row| taps.row_start(row / kh, row % kh) - first_step);
+        let steps = taps.natural_steps(first_row / kh);
+        // A tile never spans blocks of different runs.
+        for (run_start, run) in taps.natural_runs(first_row / kh) {
             for first in (0..run.len).step_by(COLS) {
                 // The last tile of a run begins earlier if need be, and then keeps only what is new.
                 let column = first.min(run.len - COLS);
-                let scalars = Scalars {
-                    offset: run.offset + column,
-                    kernel_rows: std::array::from_fn(|r| (first_row + r).min(kernel_rows - 1)),
-                };
-                let sums = sum_lines::<S, ROWS, COLS, N>(simd, chunk, src, &scalars);
+                let starts = tile_rows.map(|row| {
+                    let block = row / kh - first_block;
+                    src.base
+                        .wrapping_add(block * src.block_step + row % kh * src.row_step)
+                        .wrapping_add(run.offset + column)
+                });
+                let sums = sum_lines::<S, ROWS, COLS, N>(simd, chunk, src, starts);
                 for r in 0..ROWS {
                     for c in 0..COLS {
-                        if first_row + r < kernel_rows && column + c >= first {
-                            let scalar = run_start + column + c;
-                            let row = gradient.kernel_rows.start + first_row + r;
-                            let step = taps.step_of_scalar(in_block, row, scalar) - first_step;
+                        if first_row + r < rows.end && column + c >= first {
                             let mut sums = sums[r][c];
                             // Zeros of diff_dst do not make a padded lane zero where the source is infinite.
                             if chunk.real_lanes < S::LANES {
                                 sums[N - 1] = simd.keep_first(sums[N - 1], chunk.real_lanes);
                             }
+                            let step = row_starts[r] + steps[run_start + column + c];
                             add_to(simd, &mut diff_wei[step * N * S::LANES..], sums);
                         }
                     }
@@ -370,26 +362,19 @@ fn add_to<S: Simd, const N: usize>(simd: S, diff_wei: &mut [f32], sums: [S::F32;
     }
 }
 
-/// The scalars of a register tile, relative to a line.
-struct Scalars<const ROWS: usize> {
-    offset: usize,
-    kernel_rows: [usize; ROWS],
-}
-
-/// The sums of a register tile over the lines of a chunk.
+/// The sums of a register tile over the lines of a chunk; `starts` are its scalars of the first.
 #[inline(always)]
 fn sum_lines<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
     simd: S,
     chunk: &Chunk<'_, N>,
     src: &Lines<'_>,
-    scalars: &Scalars<ROWS>,
+    starts: [usize; ROWS],
 ) -> [[[S::F32; N]; COLS]; ROWS] {
     let mut sums = [[[simd.zero(); N]; COLS]; ROWS];
     for sample in 0..chunk.samples {
         for row in 0..chunk.rows {
-            let from = scalars.kernel_rows.map(|kernel_row| {
-                src.start(sample, 0, row * chunk.line_step + kernel_row) + scalars.offset
-            });
+            let line = sample * src.sample_step + row * chunk.line_step * src.row_step;
+            let from = starts.map(|start| start + line);
             let steps = [1, chunk.pixel_step];
             let scalars = Broadcasts::<ROWS, COLS>::new(src.src, from, steps, chunk.columns);
             for (scalars, vectors) in scalars.zip(chunk.diff_line(simd, sample, row)) {

@@ -87,10 +87,9 @@ impl Conv2dDesc {
         if let Some(&(field, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return Err(ShapeError::Zero { op: OP, field });
         }
-        for (axis, window, padded) in [
-            ("height", self.kh, self.ih + 2 * self.ph),
-            ("width", self.kw, self.iw + 2 * self.pw),
-        ] {
+        for (axis, window, padded) in
+            [("height", self.kh, self.ih + 2 * self.ph), ("width", self.kw, self.iw + 2 * self.pw)]
+        {
             if window > padded {
                 return Err(ShapeError::WindowTooLarge { op: OP, axis, window, padded });
             }
@@ -152,7 +151,13 @@ mod tests {
             ShapeError::WindowTooLarge { op: "conv2d", axis: "width", window: 31, padded: 30 }
         );
         assert_eq!(
-            refused(Conv2dDesc { ic: 4, groups: 4, oc: 6, src_layout: Layout::Blocked(8), ..FIRST }),
+            refused(Conv2dDesc {
+                ic: 4,
+                groups: 4,
+                oc: 6,
+                src_layout: Layout::Blocked(8),
+                ..FIRST
+            }),
             ShapeError::GroupsDoNotDivide { op: "conv2d", field: "oc", groups: 4, channels: 6 }
         );
         assert_eq!(

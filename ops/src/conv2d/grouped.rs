@@ -12,7 +12,7 @@ use super::backward_weights::Conv2dBackwardWeights;
 use super::desc::Conv2dDesc;
 use super::forward::Conv2dForward;
 use crate::simd::{Kernel, Simd};
-use crate::{Isa, Layout, Tiles, TensorLayout};
+use crate::{Isa, Layout, TensorLayout, Tiles};
 
 /// One direction: from `inner` channels, which are summed over, to vectors of `outer` channels.
 #[derive(Debug, Clone)]
@@ -283,9 +283,7 @@ impl Kernel for BackwardWeights<'_> {
         let diff_wei = diff_wei.tile(block * len..(block + 1) * len);
         diff_wei.fill(0.0);
         let mut bias = simd.zero();
-        let pixels = || {
-            (0..desc.oh()).flat_map(|y| (0..desc.ow()).map(move |x| (y, x)))
-        };
+        let pixels = || (0..desc.oh()).flat_map(|y| (0..desc.ow()).map(move |x| (y, x)));
         for n in 0..mb {
             let src = &src[n * plan.src.sample_len()..];
             for (y, x) in pixels() {

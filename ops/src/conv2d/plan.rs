@@ -311,10 +311,10 @@ impl Conv2d {
         }
     }
 
-    /// Blocks of the backward weights pass. There are some even for 0 samples: they write zeros.
-    pub fn backward_weights_blocks(&self, mb: usize) -> usize {
+    /// Blocks of the backward weights pass, whatever the samples: for none they write zeros.
+    pub fn backward_weights_blocks(&self, _mb: usize) -> usize {
         match &self.method {
-            Method::Blocked(blocked) => blocked.backward_weights.blocks(mb),
+            Method::Blocked(blocked) => blocked.backward_weights.blocks(),
             Method::Grouped(plan) => plan.backward_weights_blocks(),
         }
     }

@@ -20,6 +20,7 @@ pub(super) struct RegisterTile {
 const WIDE: &[(usize, usize)] = &[
     (6, 1),
     (6, 2),
+    (3, 3),
     (4, 3),
     (3, 4),
     (2, 5),
@@ -41,16 +42,23 @@ const WIDE: &[(usize, usize)] = &[
 /// Shapes for 16 registers: at most 6 scalars, 6 * 2 + 2 + 1 = 15 registers.
 const NARROW: &[(usize, usize)] = &[(6, 1), (3, 2), (2, 3), (1, 4), (1, 5), (1, 6)];
 
+/// Shapes for portable code, of which the compiler decides what is in registers: few, to keep the program small.
+const PORTABLE: &[(usize, usize)] = &[(2, 1), (1, 2)];
+
 impl RegisterTile {
     /// The tile with which `lines` lines of `len` scalars take the least time. The last tile of a line overlaps its
     /// neighbor, the last lines are computed several times where the rows do not divide them.
     pub(super) fn choose(len: usize, lines: usize, registers: usize) -> RegisterTile {
-        let shapes = if registers >= 32 { WIDE } else { NARROW };
+        let shapes = match registers {
+            32.. => WIDE,
+            16.. => NARROW,
+            _ => PORTABLE,
+        };
         let fitting = shapes.iter().filter(|(_, cols)| *cols <= len.max(1));
-        // A tile takes its scalars, at least the 4 that hide the latency, and about one more a line to begin and end. Of
-        // equals the widest.
+        // A step of a tile takes a cycle for each scalar, but at least the 4 that hide the latency, and about one more for
+        // the vectors; a line half a cycle, spread over its steps, to begin and end. In half cycles; of equals the widest.
         let cost = |(rows, cols): (usize, usize)| {
-            len.div_ceil(cols) * lines.div_ceil(rows) * ((rows * cols).max(4) + rows)
+            len.div_ceil(cols) * lines.div_ceil(rows) * (2 * (rows * cols).max(4) + 2 + rows)
         };
         let best = fitting.copied().rev().min_by_key(|shape| cost(*shape));
         let (rows, cols) = best.expect("a tile of one column always fits");
@@ -74,9 +82,12 @@ macro_rules! with_tile {
             }};
         }
         match ($tile.rows, $tile.cols) {
+            (2, 1) => shape!(2, 1),
             (6, 1) => shape!(6, 1),
+            (1, 2) => shape!(1, 2),
             (6, 2) => shape!(6, 2),
             (3, 2) => shape!(3, 2),
+            (3, 3) => shape!(3, 3),
             (4, 3) => shape!(4, 3),
             (2, 3) => shape!(2, 3),
             (3, 4) => shape!(3, 4),
@@ -106,7 +117,7 @@ mod tests {
 
     #[test]
     fn every_tile_fits_its_registers_and_has_a_kernel() {
-        for (registers, shapes) in [(32, WIDE), (16, NARROW)] {
+        for (registers, shapes) in [(32, WIDE), (16, NARROW), (8, PORTABLE)] {
             for &(rows, cols) in shapes {
                 assert!(RegisterTile::fits(rows, cols, registers), "{rows} x {cols}");
                 let tile = RegisterTile { rows, cols };

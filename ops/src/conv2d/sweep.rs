@@ -203,11 +203,8 @@ fn store_pixels<S: Simd, const COLS: usize>(
     pixels: &[S::F32; COLS],
 ) {
     let Target { base, sample_step, block_step, row_step, column_step, channels } = sweep.target;
-    let start = base
-        + sample * sample_step
-        + block * block_step
-        + row * row_step
-        + column * column_step;
+    let start =
+        base + sample * sample_step + block * block_step + row * row_step + column * column_step;
     let real = channels - block * S::LANES;
     let dst = sweep.dst.tile(start..start + (COLS - 1) * column_step + S::LANES);
     for (c, pixel) in pixels.iter().enumerate() {

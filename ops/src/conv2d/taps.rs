@@ -30,6 +30,8 @@ pub(super) struct Taps {
     pub(super) rows: usize,
     /// The place of each kernel column in a row.
     places: Vec<usize>,
+    natural_full: Vec<usize>,
+    natural_last: Vec<usize>,
     /// The runs of a kernel row in a full block, in order.
     full: Vec<Run>,
     /// The runs of a kernel row in the last block, in order.
@@ -62,7 +64,11 @@ impl Taps {
         if remainder == lanes {
             last.clone_from(&full);
         }
-        Taps { channels, lanes, rows, places, full, last }
+        let natural = |width: usize| {
+            places.iter().flat_map(|place| (0..width).map(move |v| place * width + v)).collect()
+        };
+        let (natural_full, natural_last) = (natural(lanes), natural(remainder));
+        Taps { channels, lanes, rows, places, natural_full, natural_last, full, last }
     }
 
     /// Kernel columns.
@@ -73,6 +79,11 @@ impl Taps {
     /// Blocks of inner channels.
     pub(super) fn blocks(&self) -> usize {
         self.channels.div_ceil(self.lanes)
+    }
+
+    /// Blocks with all channels: all, or all but the last.
+    pub(super) fn full_blocks(&self) -> usize {
+        self.channels / self.lanes
     }
 
     /// Steps of all weights of an output vector.
@@ -95,26 +106,19 @@ impl Taps {
     /// The step of a weight.
     pub(super) fn step(&self, channel: usize, row: usize, column: usize) -> usize {
         let block = channel / self.lanes;
-        self.row_start(block, row)
-            + self.places[column] * self.width(block)
-            + channel % self.lanes
+        self.row_start(block, row) + self.places[column] * self.width(block) + channel % self.lanes
     }
 
-    /// The step of scalar `at` of a kernel row whose columns lie in their natural order, channels innermost.
-    #[inline(always)]
-    pub(super) fn step_of_scalar(&self, block: usize, row: usize, at: usize) -> usize {
-        let width = self.width(block);
-        self.row_start(block, row) + self.places[at / width] * width + at % width
+    /// The steps of a kernel row, from its start, of scalars whose columns lie in their natural order, channels innermost.
+    pub(super) fn natural_steps(&self, block: usize) -> &[usize] {
+        if block < self.full_blocks() { &self.natural_full } else { &self.natural_last }
     }
 
     /// The runs of a kernel row whose columns lie in their natural order, and where each begins among its scalars.
     pub(super) fn natural_runs(&self, block: usize) -> impl Iterator<Item = (usize, Run)> {
         let width = self.width(block);
-        let (runs, len) = if width == self.lanes {
-            (1, self.row_steps(block))
-        } else {
-            (self.columns(), width)
-        };
+        let (runs, len) =
+            if width == self.lanes { (1, self.row_steps(block)) } else { (self.columns(), width) };
         (0..runs).map(move |run| (run * len, Run { offset: run * self.lanes, len }))
     }
 

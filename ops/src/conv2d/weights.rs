@@ -44,10 +44,11 @@ struct Tile {
 
 impl Tile {
     fn transpose(&self, wei: &[f32], turned: &mut [f32]) {
-        for channel in 0..self.channels {
-            let from = &wei[self.from + channel * self.from_step..][..self.outs];
-            let column = turned[self.to + channel..].iter_mut().step_by(self.to_step);
-            for (turned, wei) in column.zip(from) {
+        let wei = &wei[self.from..][..(self.channels - 1) * self.from_step + self.outs];
+        for out in 0..self.outs {
+            let row = &mut turned[self.to + out * self.to_step..][..self.channels];
+            let column = wei[out..].iter().step_by(self.from_step);
+            for (turned, wei) in row.iter_mut().zip(column) {
                 *turned = *wei;
             }
         }

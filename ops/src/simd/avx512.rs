@@ -184,9 +184,8 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn interleave(self, a: __m512, b: __m512) -> (__m512, __m512) {
         // Lanes of `a` count from 0, those of `b` from 16.
-        let lower = detected!(_mm512_setr_epi32(
-            0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-        ));
+        let lower =
+            detected!(_mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
         let upper = detected!(_mm512_setr_epi32(
             8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
         ));

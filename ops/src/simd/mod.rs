@@ -31,7 +31,7 @@ pub use operands::{Broadcasts, Column, Vectors};
 pub trait Simd: Copy + Send + Sync + 'static {
     /// f32 values in a vector, a power of two.
     const LANES: usize;
-    /// Vectors that the CPU holds in registers.
+    /// Vectors that the CPU holds in registers, as far as kernels may count on them.
     const REGISTERS: usize;
     /// A vector.
     type F32: Copy;

@@ -14,7 +14,8 @@ impl<const N: usize> Portable<N> {
 
 impl<const N: usize> Simd for Portable<N> {
     const LANES: usize = N;
-    const REGISTERS: usize = 16;
+    // Unknown: the fewest with which register-blocked kernels are correct.
+    const REGISTERS: usize = 8;
     type F32 = [f32; N];
 
     #[inline(always)]

@@ -11,4 +11,5 @@ mod update;
 
 pub use bind::{BindOptions, Program};
 pub(crate) use run::Scratch;
+pub(crate) use store::Lease;
 pub use store::{ParameterStore, StoreOptions};

@@ -3,7 +3,7 @@
 //! A store belongs to a network on one rank; the training and the scoring program share it.
 
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lockstep_graph::{LayerId, Network, TensorRole, strips};
 use lockstep_ops::Arena;
@@ -42,8 +42,8 @@ pub struct ParameterStore {
     entries: Vec<Entry>,
     kernels: Kernels,
     options: StoreOptions,
-    /// Held for reading while a program runs, for writing by import and export.
-    lease: RwLock<()>,
+    /// Held by whoever touches the arena; true when it was abandoned to exchanges of a failed run.
+    abandoned: Mutex<bool>,
 }
 
 impl ParameterStore {
@@ -82,7 +82,7 @@ impl ParameterStore {
             entries.push(entry);
         }
         let arena = Arena::new(len);
-        Ok(Self { arena, entries, kernels, options, lease: RwLock::new(()) })
+        Ok(Self { arena, entries, kernels, options, abandoned: Mutex::new(false) })
     }
 
     /// What it was made for.
@@ -101,7 +101,7 @@ impl ParameterStore {
     /// runs on the store.
     ///
     /// # Errors
-    /// The layer has no such parameter or it has another number of values.
+    /// The layer has no such parameter, it has another number of values, or a run failed in the midst of an exchange.
     pub fn import(
         &self,
         network: &Network,
@@ -109,12 +109,12 @@ impl ParameterStore {
         param: &str,
         values: &[f32],
     ) -> Result<(), ScheduleError> {
-        let idle = self.lease.write().unwrap_or_else(PoisonError::into_inner);
+        let lease = self.lease()?;
         let (range, len) = self.locate(network, layer, param)?;
         if values.len() != len {
             return Err(unfit(network, layer, param, len, values.len()));
         }
-        let mut tensor = self.tiles(range, &idle);
+        let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
         self.kernels.get(layer).pack(param, values, tensor.tile(0..len));
         Ok(())
@@ -123,17 +123,17 @@ impl ParameterStore {
     /// One parameter in plain order. Waits while a program runs on the store.
     ///
     /// # Errors
-    /// The layer has no such parameter.
+    /// The layer has no such parameter, or a run failed in the midst of an exchange.
     pub fn export(
         &self,
         network: &Network,
         layer: LayerId,
         param: &str,
     ) -> Result<Vec<f32>, ScheduleError> {
-        let idle = self.lease.write().unwrap_or_else(PoisonError::into_inner);
+        let lease = self.lease()?;
         let (range, len) = self.locate(network, layer, param)?;
         let mut values = vec![0.0; len];
-        let mut tensor = self.tiles(range, &idle);
+        let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
         self.kernels.get(layer).unpack(param, tensor.tile(0..len), &mut values);
         Ok(values)
@@ -158,16 +158,18 @@ impl ParameterStore {
     fn tiles<'a>(
         &'a self,
         range: Range<usize>,
-        _idle: &'a RwLockWriteGuard<'_, ()>,
+        _lease: &'a Lease<'_>,
     ) -> lockstep_ops::Tiles<'a> {
-        // SAFETY: the write guard is held for the life of the tiles; whoever else touches the arena holds it (import,
-        // export) or a read guard (a running program, see `lease`).
+        // SAFETY: the lease is held for the life of the tiles, and whoever else touches the arena holds it too: import,
+        // export, a running program. After a failed run, whose exchanges may live on, nobody gets it.
         unsafe { self.arena.tiles(range) }
     }
 
-    /// Access for a running program; `import` and `export` wait until it is dropped.
-    pub(crate) fn lease(&self) -> RwLockReadGuard<'_, ()> {
-        self.lease.read().unwrap_or_else(PoisonError::into_inner)
+    /// Sole access to the arena; whoever else wants it waits until it is dropped.
+    pub(crate) fn lease(&self) -> Result<Lease<'_>, ScheduleError> {
+        // A panicking holder leaves the flag right.
+        let abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        if *abandoned { Err(ScheduleError::Abandoned) } else { Ok(Lease(abandoned)) }
     }
 
     /// The arena, for programs that hold a lease while they run.
@@ -193,6 +195,17 @@ impl ParameterStore {
     /// The part of a layer's flat parameters that this rank owns.
     pub(crate) fn strip(&self, layer: LayerId) -> Range<usize> {
         self.entries[layer.index()].strip.clone()
+    }
+}
+
+/// Sole access to a store's arena.
+#[derive(Debug)]
+pub(crate) struct Lease<'a>(MutexGuard<'a, bool>);
+
+impl Lease<'_> {
+    /// Leaves the arena to exchanges that may still be under way: nobody gets a lease any more.
+    pub(crate) fn abandon(&mut self) {
+        *self.0 = true;
     }
 }
 

@@ -16,7 +16,7 @@ use lockstep::{
 
 use super::rows::{NetRow, write_json};
 use super::{Common, PEAK_TIME, median};
-use crate::cli::{bad_flag, inputs};
+use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench net`.
 #[derive(Debug, ClapArgs)]
@@ -50,11 +50,11 @@ enum BenchMode {
 
 /// Measures.
 pub(super) fn run(args: &Args) -> Result<(), RunError> {
-    for (flag, value) in [("--batch", args.batch), ("--runs", args.common.runs)] {
-        if value == 0 {
-            return Err(bad_flag(flag, 0, "must be at least 1"));
-        }
-    }
+    at_least_one(&[
+        ("--batch", Some(args.batch)),
+        ("--workers", args.workers),
+        ("--runs", Some(args.common.runs)),
+    ])?;
     if args.steps < 5 {
         return Err(bad_flag("--steps", args.steps, "must be at least 5: the first steps are not timed"));
     }

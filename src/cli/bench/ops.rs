@@ -13,7 +13,7 @@ use lockstep::ops::{
 
 use super::rows::{OpRow, write_json};
 use super::{Common, PEAK_TIME, median};
-use crate::cli::{bad_flag, inputs};
+use crate::cli::{at_least_one, inputs};
 
 /// Arguments of `lockstep bench ops`.
 #[derive(Debug, ClapArgs)]
@@ -52,15 +52,11 @@ const LINEARS: [(&str, usize, usize); 3] =
 
 /// Measures.
 pub(super) fn run(args: &Args) -> Result<(), RunError> {
-    for (flag, value) in [
-        ("--batch", args.batch),
-        ("--linear-batch", args.linear_batch),
-        ("--runs", args.common.runs),
-    ] {
-        if value == 0 {
-            return Err(bad_flag(flag, 0, "must be at least 1"));
-        }
-    }
+    at_least_one(&[
+        ("--batch", Some(args.batch)),
+        ("--linear-batch", Some(args.linear_batch)),
+        ("--runs", Some(args.common.runs)),
+    ])?;
     flush_denormals();
     let isa = inputs::isa()?;
     let mut bench = Bench { isa, peak: peak::gflops(isa, PEAK_TIME), runs: args.common.runs, rows: vec![] };

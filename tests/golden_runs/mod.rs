@@ -3,8 +3,6 @@
 //! Reads `runs/*.safetensors` of the directory that `LOCKSTEP_GOLDEN` names (default: `tests/golden`); a run of an unknown
 //! network is a failure. `tests/golden/make_golden.py` made the values.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +13,8 @@ use lockstep::ops::Isa;
 use lockstep::ops::sgd::SgdHyper;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use support::{Minibatch, Run};
+
+use crate::support::{Minibatch, Run};
 
 /// What the script that made the values allows between f32 and f64 runs.
 const LOSS_TOLERANCE: f64 = 1e-4;
