@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use lockstep::data::{SampleShape, Synthetic};
-use lockstep::graph::{Conv2d, GraphError, Linear, Network, NetworkBuilder, Pool, SoftmaxCrossEntropy};
+use lockstep::graph::{
+    Conv2d, GraphError, Linear, Network, NetworkBuilder, Pool, SoftmaxCrossEntropy,
+};
 use lockstep::traces::check;
 use lockstep::{Job, Length, Ranks, RunOptions, Silent, TraceOptions, train};
 

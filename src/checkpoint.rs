@@ -38,10 +38,8 @@ pub fn save_weights(directory: &Path, tensors: &[NamedTensor]) -> Result<PathBuf
     let fail = |source| RunError::File { action: "write", path: path.clone(), source };
     let folder = directory.join("last");
     fs::create_dir_all(&folder).map_err(fail)?;
-    let bytes: Vec<Vec<u8>> = tensors
-        .iter()
-        .map(|t| t.values.iter().flat_map(|v| v.to_le_bytes()).collect())
-        .collect();
+    let bytes: Vec<Vec<u8>> =
+        tensors.iter().map(|t| t.values.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
     let mut views = Vec::with_capacity(tensors.len());
     for (tensor, bytes) in tensors.iter().zip(&bytes) {
         let view = TensorView::new(Dtype::F32, tensor.shape.clone(), bytes)
@@ -72,8 +70,11 @@ pub fn save_weights(directory: &Path, tensors: &[NamedTensor]) -> Result<PathBuf
 /// The file cannot be read, is not safetensors, or holds something else than 32-bit floats; the message names it.
 pub fn load_weights(path: &Path) -> Result<BTreeMap<String, NamedTensor>, RunError> {
     let path = if path.is_dir() { weights_path(path) } else { path.to_owned() };
-    let bytes = fs::read(&path)
-        .map_err(|source| RunError::File { action: "read", path: path.clone(), source })?;
+    let bytes = fs::read(&path).map_err(|source| RunError::File {
+        action: "read",
+        path: path.clone(),
+        source,
+    })?;
     let bad = |reason: String| RunError::BadCheckpoint { path: path.clone(), reason };
     let file = SafeTensors::deserialize(&bytes).map_err(|e| bad(e.to_string()))?;
     let mut tensors = BTreeMap::new();

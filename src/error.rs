@@ -147,8 +147,9 @@ impl RunError {
     pub fn is_consequence(&self) -> bool {
         matches!(
             self,
-            Self::Comm(CommError::PeerFailed { .. } | CommError::Stopped | CommError::Aborted { .. })
-                | Self::Schedule(ScheduleError::PeerFailed { .. })
+            Self::Comm(
+                CommError::PeerFailed { .. } | CommError::Stopped | CommError::Aborted { .. }
+            ) | Self::Schedule(ScheduleError::PeerFailed { .. })
                 | Self::Stopped { .. }
         )
     }

@@ -76,7 +76,9 @@ impl Fault {
             return;
         }
         match self.kind {
-            Kind::Panic => panic!("fault on purpose in {} of rank {rank} at step {step}", self.thread),
+            Kind::Panic => {
+                panic!("fault on purpose in {} of rank {rank} at step {step}", self.thread)
+            }
             Kind::Exit => std::process::abort(),
             Kind::Sleep(time) => std::thread::sleep(time),
         }

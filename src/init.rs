@@ -68,7 +68,8 @@ mod tests {
         let bound = 1.0 / (800.0_f32).sqrt();
         assert!(values.iter().all(|v| v.abs() <= bound));
         let mean = values.iter().map(|&v| f64::from(v)).sum::<f64>() / values.len() as f64;
-        let square = values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / values.len() as f64;
+        let square =
+            values.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / values.len() as f64;
         assert!(mean.abs() < 1e-3 * f64::from(bound) * 10.0, "{mean}");
         // A uniform distribution on [-b, b] has variance b^2 / 3.
         assert!((square / f64::from(bound).powi(2) - 1.0 / 3.0).abs() < 0.01);

@@ -300,3 +300,21 @@ fn under_mpirun_without_mpi_it_refuses_to_run_as_separate_copies() {
     assert!(!output.status.success());
     assert!(text(&output.stderr).contains("--features mpi"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn the_predicted_peak_memory_is_within_ten_percent_of_the_measured() {
+    let number_after = |text: &str, words: &str| -> f64 {
+        let rest = text.split(words).nth(1).unwrap_or_else(|| panic!("no {words:?} in {text}"));
+        rest.trim().split(' ').next().unwrap().parse().unwrap()
+    };
+    for args in [
+        &["train", "--steps", "100"][..],
+        &["train", "--net", "small-vgg", "--data", "synthetic", "--batch", "128", "--steps", "10"],
+        &["train", "--steps", "100", "--ranks", "2"],
+    ] {
+        let printed = succeeds(args);
+        let predicted = number_after(&printed, "predicted peak memory");
+        let measured = number_after(&printed, "done, peak memory");
+        assert!((predicted / measured - 1.0).abs() < 0.1, "{args:?}: {predicted} {measured}");
+    }
+}

@@ -12,11 +12,13 @@ fn build() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     // TARGET/debug/deps/examples-1234
     let folder = test.ancestors().nth(2).unwrap();
-    let profile = if folder.file_name() == Some(OsStr::new("release")) { "release" } else { "test" };
-    let features: Vec<&str> = [("mpi", cfg!(feature = "mpi")), ("faults", cfg!(feature = "faults"))]
-        .into_iter()
-        .filter_map(|(name, on)| on.then_some(name))
-        .collect();
+    let profile =
+        if folder.file_name() == Some(OsStr::new("release")) { "release" } else { "test" };
+    let features: Vec<&str> =
+        [("mpi", cfg!(feature = "mpi")), ("faults", cfg!(feature = "faults"))]
+            .into_iter()
+            .filter_map(|(name, on)| on.then_some(name))
+            .collect();
     let built = Command::new(env!("CARGO"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .args(["build", "--examples", "--profile", profile, "--features", &features.join(",")])

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::{EpochRecord, Observer, Outcome, RunError, RunStart, StepRecord};
 
 use super::metrics::Metrics;
+use super::resident::peak_resident_mb;
 
 /// In a pipe, a line at most this often.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -52,13 +53,18 @@ impl Console {
         }
     }
 
-    /// Closes the bar.
+    /// Closes the bar and sums the run up.
     pub(super) fn finish(&mut self, outcome: Option<&Outcome>) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
-        if let (Some(metrics), None) = (&mut self.metrics, outcome) {
-            metrics.flush();
+        match (&mut self.metrics, outcome) {
+            (Some(metrics), None) => metrics.flush(),
+            (_, Some(outcome)) => {
+                let peak = peak_resident_mb();
+                println!("{} steps done, peak memory {peak:.0} MB", outcome.steps);
+            }
+            (None, None) => {}
         }
     }
 
@@ -134,7 +140,9 @@ impl Observer for Console {
         let text = format!("loss {:.4}  {rate:.0} samples/s", report.loss);
         match &self.bar {
             Some(bar) => bar.set_message(text),
-            None => println!("epoch {} step {}/{}: {text}", report.epoch, report.step, self.total_steps),
+            None => {
+                println!("epoch {} step {}/{}: {text}", report.epoch, report.step, self.total_steps)
+            }
         }
     }
 

@@ -26,19 +26,33 @@ pub(super) fn run(_args: &Args) -> Result<(), RunError> {
     let isa = inputs::isa()?;
     let cores = Cores::detect();
     println!("CPU                {}", cpu_name());
-    println!("cores              {} in the affinity mask, {} usable", cores.in_mask(), cores.usable());
+    println!(
+        "cores              {} in the affinity mask, {} usable",
+        cores.in_mask(),
+        cores.usable()
+    );
     for (name, size) in caches() {
         println!("{name:<18} {size}");
     }
     let available: Vec<_> = Isa::all_available().into_iter().map(Isa::name).collect();
     println!("instruction sets   {}", available.join(" "));
-    println!("chosen             {} ({} lanes); LOCKSTEP_ISA forces another", isa.name(), isa.lanes());
+    println!(
+        "chosen             {} ({} lanes); LOCKSTEP_ISA forces another",
+        isa.name(),
+        isa.lanes()
+    );
     println!("peak, one core     {:.1} GFLOP/s (measured)", peak::gflops(isa, PEAK_TIME));
-    println!("memory, one core   {:.1} GB/s (measured triad)", peak::triad_gbytes(isa, TRIAD_LEN, PEAK_TIME));
+    println!(
+        "memory, one core   {:.1} GB/s (measured triad)",
+        peak::triad_gbytes(isa, TRIAD_LEN, PEAK_TIME)
+    );
     println!("workers            {} for one rank", cores.default_workers(1, false));
     println!("MPI                {}", lockstep::mpi_description());
     if let Some(launcher) = lockstep::comm::launcher() {
-        println!("launcher           {}: rank {} of {}", launcher.name, launcher.rank, launcher.n_ranks);
+        println!(
+            "launcher           {}: rank {} of {}",
+            launcher.name, launcher.rank, launcher.n_ranks
+        );
     }
     Ok(())
 }
@@ -46,7 +60,10 @@ pub(super) fn run(_args: &Args) -> Result<(), RunError> {
 fn cpu_name() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find_map(|line| line.strip_prefix("model name"));
-    line.map_or_else(|| std::env::consts::ARCH.to_owned(), |l| l.trim_start_matches([' ', '\t', ':']).to_owned())
+    line.map_or_else(
+        || std::env::consts::ARCH.to_owned(),
+        |l| l.trim_start_matches([' ', '\t', ':']).to_owned(),
+    )
 }
 
 /// Name and size of the first core's caches, as the system tells them.

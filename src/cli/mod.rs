@@ -6,6 +6,7 @@ mod graph;
 mod info;
 mod inputs;
 mod metrics;
+mod resident;
 mod score;
 mod signals;
 mod steps;

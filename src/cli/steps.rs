@@ -19,7 +19,9 @@ impl FromStr for Steps {
             None => end.parse().map_err(|_| bad())?,
         };
         if start == 0 || start >= end {
-            return Err(format!("{text:?} holds no step: steps count from 1, and the end comes after the start"));
+            return Err(format!(
+                "{text:?} holds no step: steps count from 1, and the end comes after the start"
+            ));
         }
         Ok(Self(start..end))
     }

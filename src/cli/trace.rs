@@ -41,8 +41,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         Command::Check { file, overlap } => {
             let report = check(file)?;
             println!("{report}");
-            let overlaps =
-                report.reduces_overlap_backward() && report.broadcasts_overlap_forward();
+            let overlaps = report.reduces_overlap_backward() && report.broadcasts_overlap_forward();
             if !report.ok() || (*overlap && !overlaps) {
                 return Err(RunError::TraceCheck { path: file.clone() });
             }

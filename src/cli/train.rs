@@ -9,8 +9,8 @@ use lockstep::comm::launcher;
 use lockstep::data::Schedule;
 use lockstep::graph::Strategy;
 use lockstep::{
-    Decay, Job, Length, LrSchedule, RankChoice, RunError, RunOptions, Sgd, TraceOptions, choose_ranks,
-    load_weights, train,
+    Decay, Job, Length, LrSchedule, RankChoice, RunError, RunOptions, Sgd, TraceOptions,
+    choose_ranks, load_weights, train,
 };
 
 use super::console::Console;
@@ -156,10 +156,10 @@ impl Args {
             strategy,
             isa: inputs::isa()?,
             checkpoint: self.checkpoint.clone(),
-            trace: self.trace.clone().map(|path| TraceOptions {
-                path,
-                steps: self.trace_steps.0.clone(),
-            }),
+            trace: self
+                .trace
+                .clone()
+                .map(|path| TraceOptions { path, steps: self.trace_steps.0.clone() }),
             evaluate: !self.no_eval,
             #[cfg(feature = "faults")]
             fault: lockstep::Fault::from_environment()?,
@@ -211,6 +211,9 @@ fn prepare_checkpoint(job: &Job) -> Result<(), RunError> {
     if launcher().is_some_and(|launcher| launcher.rank != 0) {
         return Ok(());
     }
-    fs::create_dir_all(path)
-        .map_err(|source| RunError::File { action: "create", path: path.clone(), source })
+    fs::create_dir_all(path).map_err(|source| RunError::File {
+        action: "create",
+        path: path.clone(),
+        source,
+    })
 }

@@ -40,9 +40,12 @@ pub(super) fn facts(job: &Job, ranks: usize) -> Vec<(String, String)> {
         ("training samples", train.len().to_string()),
         ("evaluation", (options.evaluate && job.test.is_some()).to_string()),
         ("trace", format!("{:?}", options.trace.as_ref().map(|t| &t.steps))),
-        ("test data", job.test.as_ref().map_or_else(String::new, |t| {
-            format!("{} ({:016x})", t.name(), t.fingerprint())
-        })),
+        (
+            "test data",
+            job.test
+                .as_ref()
+                .map_or_else(String::new, |t| format!("{} ({:016x})", t.name(), t.fingerprint())),
+        ),
     ];
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -69,11 +69,7 @@ fn in_process(job: &Job, ranks: usize, observer: &mut dyn Observer) -> Result<Ou
     Ok(outcome)
 }
 
-fn local_ranks(
-    job: &Job,
-    ranks: usize,
-    observer: &mut dyn Observer,
-) -> Result<Outcome, RunError> {
+fn local_ranks(job: &Job, ranks: usize, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
     let endpoints = LocalJob::endpoints(ranks);
     let mut observer = Some(observer);
     let outcomes: Vec<Result<Outcome, RunError>> = std::thread::scope(|scope| {
@@ -193,9 +189,9 @@ fn start_communicator(
             completed.exchange_done(completion.token);
         }),
         on_failure: Box::new(move |error| failed.failed(error)),
-        on_step: threads.hook("comm").map(|hook| -> Box<dyn FnMut(u64) + Send> {
-            Box::new(move |step| hook(step))
-        }),
+        on_step: threads
+            .hook("comm")
+            .map(|hook| -> Box<dyn FnMut(u64) + Send> { Box::new(move |step| hook(step)) }),
         ..CommConfig::default()
     };
     Ok(Communicator::start(endpoint, config)?)
@@ -220,7 +216,8 @@ fn mpi(job: &Job, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
 
     use super::threads::machine_cores;
 
-    let alone = Launcher { name: "no launcher", rank: 0, n_ranks: 1, local_ranks: 1, local_rank: 0 };
+    let alone =
+        Launcher { name: "no launcher", rank: 0, n_ranks: 1, local_ranks: 1, local_rank: 0 };
     let launcher = launcher().unwrap_or(alone);
     let threads = Threads::of_process(&job.options, &launcher, machine_cores());
     let outcome = communicating_rank(job, threads, lockstep_comm::MpiEndpoint, Some(observer));

@@ -327,8 +327,7 @@ impl Rank<'_> {
             self.share_running_statistics(&bench)?;
             // A run that was asked to stop saves what it has and leaves without scoring.
             let test = if stopped { None } else { self.evaluate(&mut bench)? };
-            let record =
-                EpochRecord { epoch, train_loss: epoch_losses.mean(), seconds, test };
+            let record = EpochRecord { epoch, train_loss: epoch_losses.mean(), seconds, test };
             if let Some(observer) = &mut self.observer {
                 observer.epoch(&record);
             }
@@ -426,12 +425,8 @@ pub(super) fn score_dataset(
         Ok(())
     };
     let recipe = Recipe { sgd: super::options::Sgd::default(), seed: 0, total_steps: steps };
-    let mut feed = LoaderFeed {
-        loader,
-        recipe: &recipe,
-        steps_left: steps,
-        on_report: &mut on_report,
-    };
+    let mut feed =
+        LoaderFeed { loader, recipe: &recipe, steps_left: steps, on_report: &mut on_report };
     executor.run(program, &mut feed)?;
     let seconds = began.elapsed().as_secs_f64();
     let samples = total.samples;

@@ -42,8 +42,7 @@ impl Threads {
     /// Chooses threads for the `rank`-th of `ranks` ranks, all in this process.
     pub(super) fn in_process(options: &RunOptions, rank: usize, ranks: usize) -> Self {
         let cores = Cores::detect();
-        let workers =
-            options.workers.unwrap_or_else(|| cores.default_workers(ranks, ranks > 1));
+        let workers = options.workers.unwrap_or_else(|| cores.default_workers(ranks, ranks > 1));
         Self {
             rank,
             ranks,

@@ -1,7 +1,6 @@
 //! `lockstep bench net`: whole networks on synthetic data, training or scoring.
 #![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
-use std::fs;
 use std::sync::Arc;
 
 use clap::Args as ClapArgs;
@@ -10,12 +9,13 @@ use lockstep::graph::Network;
 use lockstep::ops::peak;
 use lockstep::scheduler::Cores;
 use lockstep::{
-    Job, Length, NamedTensor, Observer, RunError, RunOptions, ScoreJob, StepRecord, initial_values, score,
-    train,
+    Job, Length, NamedTensor, Observer, RunError, RunOptions, ScoreJob, StepRecord, initial_values,
+    score, train,
 };
 
 use super::rows::{NetRow, write_json};
 use super::{Common, PEAK_TIME, median};
+use crate::cli::resident::peak_resident_mb;
 use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench net`.
@@ -56,7 +56,11 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         ("--runs", Some(args.common.runs)),
     ])?;
     if args.steps < 5 {
-        return Err(bad_flag("--steps", args.steps, "must be at least 5: the first steps are not timed"));
+        return Err(bad_flag(
+            "--steps",
+            args.steps,
+            "must be at least 5: the first steps are not timed",
+        ));
     }
     let isa = inputs::isa()?;
     let network = inputs::network(&args.net)?;
@@ -92,7 +96,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         gflops,
         peak_gflops,
         peak_fraction: gflops / peak_gflops,
-        peak_rss_mb: peak_rss_mb(),
+        peak_rss_mb: peak_resident_mb(),
     };
     row.print();
     write_json(args.common.json.as_deref(), &[row])
@@ -160,12 +164,4 @@ fn score_once(args: &Args, network: &Arc<Network>) -> Result<f64, RunError> {
         isa: inputs::isa()?,
     })?;
     Ok(score.samples_per_s)
-}
-
-/// The most memory that this process has had resident.
-fn peak_rss_mb() -> f64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
-    kib.unwrap_or(0.0) * 1024.0 / 1e6
 }

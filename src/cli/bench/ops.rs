@@ -6,9 +6,9 @@ use std::time::Instant;
 use clap::Args as ClapArgs;
 use lockstep::RunError;
 use lockstep::ops::{
-    Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dDesc, Conv2dForward, Isa, Layout, Linear,
-    LinearBackwardData, LinearBackwardWeights, LinearDesc, LinearForward, Maps, Tiles, TensorLayout,
-    flush_denormals, peak,
+    Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dDesc, Conv2dForward, Isa, Layout,
+    Linear, LinearBackwardData, LinearBackwardWeights, LinearDesc, LinearForward, Maps,
+    TensorLayout, Tiles, flush_denormals, peak,
 };
 
 use super::rows::{OpRow, write_json};
@@ -59,7 +59,8 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     ])?;
     flush_denormals();
     let isa = inputs::isa()?;
-    let mut bench = Bench { isa, peak: peak::gflops(isa, PEAK_TIME), runs: args.common.runs, rows: vec![] };
+    let mut bench =
+        Bench { isa, peak: peak::gflops(isa, PEAK_TIME), runs: args.common.runs, rows: vec![] };
     println!("{}: peak of one core {:.1} GFLOP/s", isa.name(), bench.peak);
     println!("{}", OpRow::HEADER);
     let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
@@ -86,7 +87,14 @@ fn values(len: usize) -> Vec<f32> {
 
 impl Bench {
     /// Times a pass and keeps a row.
-    fn row(&mut self, layer: &str, pass: &'static str, batch: usize, flops: f64, mut pass_once: impl FnMut()) {
+    fn row(
+        &mut self,
+        layer: &str,
+        pass: &'static str,
+        batch: usize,
+        flops: f64,
+        mut pass_once: impl FnMut(),
+    ) {
         pass_once();
         let mut gflops: Vec<f64> = (0..self.runs)
             .map(|_| {
@@ -153,7 +161,8 @@ impl Bench {
         self.row(name, "forward", mb, flops, || {
             for block in 0..conv.forward_blocks(mb) {
                 let (bia, dst) = (Some(&bia[..]), Tiles::from(&mut dst[..]));
-                let io = Conv2dForward { mb, src: &src, wei: &wei, bia, dst, scratch: &mut scratch };
+                let io =
+                    Conv2dForward { mb, src: &src, wei: &wei, bia, dst, scratch: &mut scratch };
                 conv.forward(block, io);
             }
         });
@@ -168,7 +177,10 @@ impl Bench {
                 for block in 0..conv.backward_data_blocks(mb) {
                     let diff_src = Tiles::from(&mut diff_src[..]);
                     let (diff_dst, wei, scratch) = (&diff_dst[..], &wei_t[..], &mut scratch[..]);
-                    conv.backward_data(block, Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch });
+                    conv.backward_data(
+                        block,
+                        Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch },
+                    );
                 }
             });
         }
@@ -214,7 +226,10 @@ impl Bench {
             for block in 0..linear.backward_data_blocks(mb) {
                 let diff_src = Tiles::from(&mut diff_src[..]);
                 let (diff_dst, wei, scratch) = (&diff_dst[..], &wei[..], &mut scratch[..]);
-                linear.backward_data(block, LinearBackwardData { mb, diff_dst, wei, diff_src, scratch });
+                linear.backward_data(
+                    block,
+                    LinearBackwardData { mb, diff_dst, wei, diff_src, scratch },
+                );
             }
         });
         let mut diff_wei = vec![0.0; linear.wei_len()];

@@ -40,8 +40,7 @@ pub(super) struct NetRow {
 }
 
 impl OpRow {
-    pub(super) const HEADER: &str =
-        "layer                       pass               batch   GFLOP/s  (min - max)        of peak";
+    pub(super) const HEADER: &str = "layer                       pass               batch   GFLOP/s  (min - max)        of peak";
 
     pub(super) fn print(&self) {
         println!(
@@ -58,8 +57,7 @@ impl OpRow {
 }
 
 impl NetRow {
-    pub(super) const HEADER: &str =
-        "network          mode   batch workers   samples/s  (min - max)          GFLOP/s   of peak   peak MB";
+    pub(super) const HEADER: &str = "network          mode   batch workers   samples/s  (min - max)          GFLOP/s   of peak   peak MB";
 
     pub(super) fn print(&self) {
         println!(
