@@ -22,8 +22,8 @@ finish() {
 }
 trap finish EXIT
 
-# Two MPI libraries, what binding to them needs, and `ip` for slowing down a link.
-packages='openmpi-bin libopenmpi-dev mpich libmpich-dev libclang-dev iproute2'
+# Two MPI libraries, what binding to them needs, `ip` and `tc` for slow links, and `pgrep`.
+packages='openmpi-bin libopenmpi-dev mpich libmpich-dev libclang-dev iproute2 procps'
 
 install_missing() {
     if ! command -v apt-get > /dev/null; then
@@ -68,4 +68,8 @@ for library in openmpi mpich; do
     export MPICC="mpicc.$library" LOCKSTEP_MPIRUN="mpirun.$library" CARGO_TARGET_DIR="$target/$library"
     step "every exchange on $library" exchange_everything
     step "mpirun tests on $library" cargo test --release --features mpi,faults --test mpi
+    # Its hosts are network namespaces, which only root can make, and its launcher's options are Open MPI's.
+    if [ "$library" = openmpi ] && [ "$(id -u)" -eq 0 ]; then
+        step 'two hosts and a slow link' cargo test --release --features mpi,faults --test network
+    fi
 done

@@ -33,6 +33,9 @@ pub fn weights_path(directory: &Path) -> PathBuf {
 ///
 /// # Errors
 /// The directory cannot be made or the file cannot be written; the previous file is then still there.
+///
+/// # Panics
+/// A tensor has another number of values than its shape, or two have the same name.
 pub fn save_weights(directory: &Path, tensors: &[NamedTensor]) -> Result<PathBuf, RunError> {
     let path = weights_path(directory);
     let fail = |source| RunError::File { action: "write", path: path.clone(), source };

@@ -1,4 +1,5 @@
 //! The program as a user meets it: what it prints, what it leaves, what it refuses and how.
+#![expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 
 #[path = "support/small_mnist.rs"]
 mod small_mnist;
@@ -164,7 +165,8 @@ fn instruction_sets_agree_and_an_unknown_one_is_refused() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert!(text(&output.stdout).contains(&format!(" {isa},")), "{}", text(&output.stdout));
         let lines = metrics(&file);
-        lines.iter().filter_map(|l| l["lr"].is_number().then(|| l["loss"].as_f64().unwrap())).collect::<Vec<_>>()
+        let steps = lines.iter().filter(|line| line["kind"] == "step");
+        steps.map(|line| line["loss"].as_f64().unwrap()).collect::<Vec<_>>()
     };
     let base = with("portable");
     for isa in lockstep::ops::Isa::all_available() {
@@ -192,6 +194,11 @@ fn wrong_requests_are_refused_with_a_reason() {
     refuses(&["train", "--lr", "nan"], 2, &["--lr"]);
     refuses(&["train", "--steps", "0"], 2, &["--steps"]);
     refuses(&["train", "--trace-steps", "5..2", "--trace", "x.json"], 2, &["5..2"]);
+    let late = ["train", "--steps", "3", "--trace", "x.json", "--trace-steps", "10..20"];
+    refuses(&late, 2, &["--trace-steps 10..20", "3 step"]);
+    refuses(&["train", "--nesterov", "--momentum", "0"], 2, &["--nesterov", "--momentum 0"]);
+    refuses(&["train", "--steps", "9", "--checkpoint", "/proc/none"], 1, &["create /proc/none"]);
+    refuses(&["graph", "--tasks", "--ranks", "0"], 2, &["--ranks 0"]);
     refuses(&["train", "--data", &data, "--trace", "/"], 1, &["/"]);
     refuses(&["score", "--checkpoint", missing.to_str().unwrap()], 1, &["none"]);
     fs::write(folder.path().join("bad.safetensors"), "git-lfs").unwrap();
@@ -209,7 +216,19 @@ fn a_diverging_run_stops_and_keeps_the_last_good_checkpoint() {
     succeeds(&["train", "--data", &data, "--epochs", "1", "--checkpoint", checkpoint]);
     let before = fs::read(out.path().join("last/weights.safetensors")).unwrap();
     refuses(
-        &["train", "--data", &data, "--lr", "1e30", "--epochs", "9", "--checkpoint", checkpoint, "--batch", "8"],
+        &[
+            "train",
+            "--data",
+            &data,
+            "--lr",
+            "1e30",
+            "--epochs",
+            "9",
+            "--checkpoint",
+            checkpoint,
+            "--batch",
+            "8",
+        ],
         1,
         &["diverged", "--lr", "step"],
     );
@@ -223,15 +242,30 @@ fn a_trace_of_two_ranks_is_whole_nested_and_shows_the_exchanges() {
     let trace = out.path().join("deep/trace.json");
     let path = trace.to_str().unwrap();
     succeeds(&[
-        "train", "--data", &data, "--batch", "16", "--ranks", "2", "--steps", "8", "--trace", path,
-        "--trace-steps", "3..6", "--no-eval",
+        "train",
+        "--data",
+        &data,
+        "--batch",
+        "16",
+        "--ranks",
+        "2",
+        "--steps",
+        "8",
+        "--trace",
+        path,
+        "--trace-steps",
+        "3..6",
+        "--no-eval",
     ]);
     let report = succeeds(&["trace", "check", path]);
     assert!(report.contains("part-reduce") || report.contains("part_reduce"), "{report}");
     let document: serde_json::Value = serde_json::from_slice(&fs::read(&trace).unwrap()).unwrap();
     let events = document["traceEvents"].as_array().or(document.as_array()).unwrap();
-    let names: Vec<&str> =
-        events.iter().filter(|e| e["name"] == "thread_name").filter_map(|e| e["args"]["name"].as_str()).collect();
+    let names: Vec<&str> = events
+        .iter()
+        .filter(|e| e["name"] == "thread_name")
+        .filter_map(|e| e["args"]["name"].as_str())
+        .collect();
     for name in ["worker 0", "comm", "loader 0"] {
         assert!(names.contains(&name), "{names:?}");
     }
@@ -247,7 +281,17 @@ fn sigterm_ends_the_run_with_whole_traces_and_a_checkpoint() {
     let out = tempfile::tempdir().unwrap();
     let trace = out.path().join("t.json");
     let mut child = lockstep()
-        .args(["train", "--data", &data, "--epochs", "100000", "--ranks", "2", "--no-eval", "--trace"])
+        .args([
+            "train",
+            "--data",
+            &data,
+            "--epochs",
+            "100000",
+            "--ranks",
+            "2",
+            "--no-eval",
+            "--trace",
+        ])
         .arg(&trace)
         .arg("--checkpoint")
         .arg(out.path())

@@ -1,4 +1,5 @@
 //! Every example runs and all its assertions hold.
+#![expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 
 use std::ffi::OsStr;
 use std::fs;

@@ -4,6 +4,7 @@
 //! Reads `ops/*.safetensors` and `runs/*.safetensors` of the directory that `LOCKSTEP_GOLDEN` names (default: `tests/golden`); a case of an unknown
 //! operator, or with a parameter or tensor that its check does not use, is a failure. `tests/golden/make_golden.py` made
 //! the values. The runs are in `golden_runs`.
+#![expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 
 mod golden_ops_cases;
 mod golden_runs;

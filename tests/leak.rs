@@ -1,6 +1,7 @@
 //! Memory is flat: the resident set at step 2,000 is within 2 % of that at step 200, traced or not, on one rank and on two.
 //!
 //! One test, because the resident set is the whole process's.
+#![expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 
 use std::fs;
 use std::sync::Arc;
@@ -56,7 +57,8 @@ fn check(ranks: usize, traced: bool) {
             length: Length::Steps(LATE),
             ranks: Ranks::InProcess(ranks),
             workers: Some(2),
-            trace: traced.then(|| TraceOptions { path: out.path().join("t.json"), steps: 100..130 }),
+            trace: traced
+                .then(|| TraceOptions { path: out.path().join("t.json"), steps: 100..130 }),
             ..RunOptions::default()
         },
     };

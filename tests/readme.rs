@@ -1,4 +1,5 @@
 //! The README tells the truth: its commands work as printed, and it names no flag that is not there.
+#![expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 
 use std::process::{Command, Output};
 

@@ -29,7 +29,11 @@ const LAUNCHERS: [Variables; 4] = [
     ("an MPI launcher", ["MPI_RANKID", "MPI_NRANKS"], ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"]),
     // Set by srun for its steps, unlike SLURM_NTASKS, which a batch script has too.
     // Its count on this machine may be a list for several machines, and is then not told.
-    ("srun", ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"], ["SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"]),
+    (
+        "srun",
+        ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
+        ["SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"],
+    ),
 ];
 
 /// The launcher that started this process, if its environment says that there is one. A count without a rank, or values that

@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_mesh_that_does_not_divide_is_refused() {
         assert_eq!(Mesh::new(6, 4), Err(GraphError::UnevenMesh { ranks: 6, groups: 4 }));
-        assert_eq!(Mesh::new(6, 2).map(|m| m.members()), Ok(3));
+        assert_eq!(Mesh::new(6, 2).map(Mesh::members), Ok(3));
     }
 
     #[test]

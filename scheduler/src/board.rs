@@ -146,9 +146,9 @@ mod tests {
         board.post(place(0, 3), 1);
         board.post(place(2, 70), 1);
         board.post(place(2, 9), 2);
-        let order: Vec<_> = std::iter::from_fn(|| board.claim(2)).map(|c| (c.place, c.block)).collect();
-        let expected =
-            [(place(2, 9), 0), (place(2, 9), 1), (place(2, 70), 0), (place(0, 3), 0)];
+        let order: Vec<_> =
+            std::iter::from_fn(|| board.claim(2)).map(|c| (c.place, c.block)).collect();
+        let expected = [(place(2, 9), 0), (place(2, 9), 1), (place(2, 70), 0), (place(0, 3), 0)];
         assert_eq!(order, expected);
     }
 
@@ -186,5 +186,101 @@ mod tests {
             }
             assert_eq!(seen.lock().unwrap().len(), blocks);
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+    use crate::sync::AtomicU32;
+
+    const PLACE: Place = Place { slot: 0, position: 0 };
+    const LESS_URGENT: Place = Place { slot: 0, position: 1 };
+
+    /// What was posted: the work of block `b` of posting `p` is to be found at `p`, written before the posting.
+    struct Shared {
+        board: Board,
+        work: [AtomicU32; 2],
+        left: AtomicU32,
+        taken: [[AtomicU32; 2]; 2],
+    }
+
+    impl Shared {
+        fn new(blocks: u32) -> Self {
+            let zero = || AtomicU32::new(0);
+            Self {
+                board: Board::new(2),
+                work: [zero(), zero()],
+                left: AtomicU32::new(blocks),
+                taken: [[zero(), zero()], [zero(), zero()]],
+            }
+        }
+
+        /// Does one block; whoever does the last one of the first posting posts the place again, as a session would.
+        fn run(&self, claim: &Claim, blocks: [u32; 2]) {
+            // Relaxed: only what the board orders is to be seen.
+            let posting = self.work[1].load(Ordering::Relaxed) as usize;
+            assert_eq!(self.work[0].load(Ordering::Relaxed), 1, "the poster's writes are seen");
+            self.taken[posting][claim.block].fetch_add(1, Ordering::Relaxed);
+            if self.left.fetch_sub(1, Ordering::AcqRel) == 1 && posting == 0 && blocks[1] > 0 {
+                self.work[1].store(1, Ordering::Relaxed);
+                self.left.store(blocks[1], Ordering::Relaxed);
+                self.board.post(PLACE, blocks[1] as usize);
+            }
+        }
+
+        fn work_off(&self, blocks: [u32; 2], looks: usize) {
+            for _ in 0..looks {
+                if let Some(claim) = self.board.claim(0) {
+                    self.run(&claim, blocks);
+                }
+            }
+        }
+    }
+
+    /// Two workers and a poster; then whatever the workers left is taken.
+    fn model(blocks: [u32; 2], looks: usize) {
+        loom::model(move || {
+            let shared = Arc::new(Shared::new(blocks[0]));
+            let workers: Vec<_> = (0..2)
+                .map(|_| {
+                    let shared = Arc::clone(&shared);
+                    thread::spawn(move || shared.work_off(blocks, looks))
+                })
+                .collect();
+            shared.work[0].store(1, Ordering::Relaxed);
+            shared.board.post(PLACE, blocks[0] as usize);
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            while let Some(claim) = shared.board.claim(0) {
+                shared.run(&claim, blocks);
+            }
+            for (taken, &blocks) in shared.taken.iter().zip(&blocks) {
+                for (block, taken) in taken.iter().enumerate() {
+                    let expected = u32::from(block < blocks as usize);
+                    assert_eq!(taken.load(Ordering::Relaxed), expected, "each block once");
+                }
+            }
+            assert!(!shared.board.has_more_urgent(LESS_URGENT, 0), "no bit outlives its blocks");
+        });
+    }
+
+    #[test]
+    fn each_block_is_claimed_once() {
+        model([2, 0], 1);
+    }
+
+    #[test]
+    fn late_claims_never_mix_two_postings() {
+        model([1, 1], 2);
+    }
+
+    #[test]
+    fn the_second_posting_keeps_its_bit() {
+        model([1, 2], 1);
     }
 }

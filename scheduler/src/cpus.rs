@@ -50,8 +50,7 @@ impl Cores {
     #[must_use]
     pub fn placement(&self, index: usize, ranks_here: usize, threads: usize) -> Option<Vec<usize>> {
         let fits = threads * ranks_here <= self.allowed.len() && self.quota >= self.allowed.len();
-        (fits && threads > 0)
-            .then(|| self.allowed[index * threads..(index + 1) * threads].to_vec())
+        (fits && threads > 0).then(|| self.allowed[index * threads..(index + 1) * threads].to_vec())
     }
 }
 

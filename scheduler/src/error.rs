@@ -53,7 +53,9 @@ pub enum ScheduleError {
         capacity: usize,
     },
     /// A program was given to an executor that is connected to another number of ranks; its exchanges would never complete.
-    #[error("the program was planned for {planned} ranks, the executor is connected to {connected}")]
+    #[error(
+        "the program was planned for {planned} ranks, the executor is connected to {connected}"
+    )]
     Ranks {
         /// Ranks of the program's plan.
         planned: usize,
@@ -61,7 +63,9 @@ pub enum ScheduleError {
         connected: usize,
     },
     /// A run failed while exchanges were under way, and they may still write to the parameters. Start the ranks again.
-    #[error("an earlier run failed in the midst of an exchange with other ranks: start the ranks again")]
+    #[error(
+        "an earlier run failed in the midst of an exchange with other ranks: start the ranks again"
+    )]
     Abandoned,
     /// A named parameter is missing from what was loaded, or has another shape.
     #[error("parameter {name}: expected {expected} values, got {got}")]

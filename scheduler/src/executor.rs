@@ -236,7 +236,9 @@ impl<F: Feed> Feeder<'_, F> {
         };
         let (got, capacity) = (iteration.local_minibatch(), self.session.program.capacity());
         if got > capacity {
-            return Err(ScheduleError::MinibatchTooLarge { step: iteration.step, got, capacity }.into());
+            return Err(
+                ScheduleError::MinibatchTooLarge { step: iteration.step, got, capacity }.into()
+            );
         }
         self.session.feed(self.fed, iteration);
         self.fed += 1;

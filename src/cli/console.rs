@@ -141,7 +141,10 @@ impl Observer for Console {
         match &self.bar {
             Some(bar) => bar.set_message(text),
             None => {
-                println!("epoch {} step {}/{}: {text}", report.epoch, report.step, self.total_steps)
+                println!(
+                    "epoch {} step {}/{}: {text}",
+                    report.epoch, report.step, self.total_steps
+                );
             }
         }
     }

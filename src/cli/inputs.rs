@@ -49,7 +49,7 @@ pub(super) fn dataset(
             let shape = SampleShape { c, h, w };
             Ok(Arc::new(Synthetic::new(shape, network.classes(), len, seed).starting_at(first)))
         }
-        _ => Err(bad_flag("--data", choice, "use mnist, mnist:DIRECTORY or synthetic")),
+        _ => Err(bad_flag("--data", &choice, "use mnist, mnist:DIRECTORY or synthetic")),
     }
 }
 

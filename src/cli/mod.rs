@@ -13,6 +13,7 @@ mod steps;
 mod trace;
 mod train;
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -62,14 +63,14 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// A value of a flag that cannot work.
-fn bad_flag(flag: &'static str, value: impl ToString, reason: impl Into<String>) -> RunError {
+fn bad_flag(flag: &'static str, value: &dyn Display, reason: impl Into<String>) -> RunError {
     RunError::Flag { flag, value: value.to_string(), reason: reason.into() }
 }
 
 /// Refuses a count that was given as 0.
 fn at_least_one(counts: &[(&'static str, Option<usize>)]) -> Result<(), RunError> {
     match counts.iter().find(|(_, value)| *value == Some(0)) {
-        Some((flag, _)) => Err(bad_flag(flag, 0, "must be at least 1")),
+        Some((flag, _)) => Err(bad_flag(flag, &0, "must be at least 1")),
         None => Ok(()),
     }
 }

@@ -106,14 +106,14 @@ impl Args {
             if value.is_finite() && value >= low {
                 Ok(value)
             } else {
-                Err(bad_flag(flag, value, format!("must be a number of at least {low}")))
+                Err(bad_flag(flag, &value, format!("must be a number of at least {low}")))
             }
         };
         if self.momentum >= 1.0 {
-            return Err(bad_flag("--momentum", self.momentum, "must be below 1"));
+            return Err(bad_flag("--momentum", &self.momentum, "must be below 1"));
         }
         if self.nesterov && self.momentum == 0.0 {
-            return Err(bad_flag("--momentum", self.momentum, "--nesterov needs one above 0"));
+            return Err(bad_flag("--momentum", &self.momentum, "--nesterov needs one above 0"));
         }
         Ok(Sgd {
             lr: finite("--lr", self.lr, 0.0)?,
@@ -130,8 +130,8 @@ impl Args {
 
     fn length(&self) -> Result<Length, RunError> {
         match (self.steps, self.epochs) {
-            (Some(0), _) => Err(bad_flag("--steps", 0, "must be at least 1")),
-            (None, 0) => Err(bad_flag("--epochs", 0, "must be at least 1")),
+            (Some(0), _) => Err(bad_flag("--steps", &0, "must be at least 1")),
+            (None, 0) => Err(bad_flag("--epochs", &0, "must be at least 1")),
             (Some(steps), _) => Ok(Length::Steps(steps)),
             (None, epochs) => Ok(Length::Epochs(epochs)),
         }
@@ -201,7 +201,7 @@ fn check_trace_steps(job: &Job) -> Result<(), RunError> {
         return Ok(());
     }
     let asked = format!("{}..{}", trace.steps.start, trace.steps.end);
-    Err(bad_flag("--trace-steps", asked, format!("the run has {steps} step(s) only")))
+    Err(bad_flag("--trace-steps", &asked, format!("the run has {steps} step(s) only")))
 }
 
 /// Makes the checkpoint's directory before the first step rather than after the first epoch, when work would be lost.

@@ -49,6 +49,7 @@ impl std::fmt::Debug for ScoreJob {
 ///
 /// # Errors
 /// A parameter is missing or has another shape, the data does not fit the network or cannot be read.
+#[expect(clippy::missing_panics_doc, reason = "binding gives one program a plan")]
 pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     check_fit(&job.network, &*job.data)?;
     check_weights(&job.network, &job.weights, &job.weights_path)?;

@@ -85,10 +85,8 @@ fn read(path: &Path) -> Golden {
 }
 
 fn golden_runs() -> Vec<PathBuf> {
-    let root = std::env::var("LOCKSTEP_GOLDEN").map_or_else(
-        |_| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
-        PathBuf::from,
-    );
+    let root = std::env::var("LOCKSTEP_GOLDEN")
+        .map_or_else(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), PathBuf::from);
     let mut files: Vec<_> =
         fs::read_dir(root.join("runs")).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

@@ -171,7 +171,9 @@ fn tasks_are_numbered_in_a_topological_order_and_paths_shrink_along_edges() {
             }
             assert!(from < to);
             let path = |id| plan.tasks().task(id).critical_path;
-            assert!(path(from) >= path(to) || plan.tasks().task(to).kind == TaskKind::BackwardWeights);
+            assert!(
+                path(from) >= path(to) || plan.tasks().task(to).kind == TaskKind::BackwardWeights
+            );
         }
     }
 }
@@ -203,5 +205,8 @@ fn empty_minibatches_and_networks_without_a_loss_are_refused() {
     net.linear("fc", data, Linear::new(2)).unwrap();
     let headless = Arc::new(net.build().unwrap());
     let refused = Plan::compile(headless, PlanOptions { minibatch: 4, ..options }).unwrap_err();
-    assert_eq!(refused.to_string(), GraphError::NoLoss { network: "headless".to_owned() }.to_string());
+    assert_eq!(
+        refused.to_string(),
+        GraphError::NoLoss { network: "headless".to_owned() }.to_string()
+    );
 }

@@ -140,7 +140,8 @@ fn activation_functions_work_in_place() {
 
 #[test]
 fn what_travels_between_ranks_shares_with_nothing() {
-    let (plan, memory) = plan(zoo::golden::small_resnet().unwrap(), 2, Mode::Train { momentum: true });
+    let (plan, memory) =
+        plan(zoo::golden::small_resnet().unwrap(), 2, Mode::Train { momentum: true });
     let graph = plan.tasks();
     for task in graph.tasks().filter(|t| t.kind.is_communication()) {
         for &tensor in task.reads.iter().chain(&task.writes) {

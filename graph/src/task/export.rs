@@ -43,6 +43,9 @@ impl TaskGraph {
     }
 
     /// The graph as JSON: tensors, tasks with prices and critical paths, dependencies.
+    ///
+    /// # Panics
+    /// Never: everything in it can be written as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
         let document = Document {

@@ -47,10 +47,9 @@ impl TaskGraph {
             .map(|t| (t.layer, t.critical_path))
             .collect();
         for task in self.graph.node_weights_mut() {
-            if task.kind == TaskKind::BackwardWeights {
-                if let Some(&(_, path)) = data.iter().find(|(layer, _)| *layer == task.layer) {
-                    task.critical_path = task.critical_path.max(path * (1.0 + 1e-9));
-                }
+            let data = data.iter().find(|(layer, _)| *layer == task.layer);
+            if let (TaskKind::BackwardWeights, Some(&(_, path))) = (task.kind, data) {
+                task.critical_path = task.critical_path.max(path * (1.0 + 1e-9));
             }
         }
     }

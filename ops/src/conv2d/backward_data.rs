@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::cut::{Cut, LineCost};
 use super::geometry::Geometry;
-use super::register_tile::{NV, RegisterTile, with_tile};
+use super::register_tile::{BLOCKED_PIXELS, NV, RegisterTile, with_tile};
 use super::staging::{Region, Staging};
 use super::sweep::{Sweep, Target, TiledSweep};
 use super::taps::Taps;
@@ -138,7 +138,7 @@ impl BackwardDataPlan {
                 [1, staging.phase_len(), first],
             );
             let columns = horizontal.steps_of(px, &columns);
-            let tile = RegisterTile::choose(columns.len(), cut.max_lines(), isa.registers());
+            let tile = BLOCKED_PIXELS.choose(columns.len(), cut.max_lines(), isa.registers());
             let len = taps.steps() * out_len;
             phases.push(Phase { py, px, wei_start, taps, columns, tile });
             wei_start += len;

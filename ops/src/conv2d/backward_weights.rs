@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use super::cut::part;
 use super::geometry::Geometry;
-use super::register_tile::{NV, RegisterTile, with_tile};
+use super::register_tile::{BLOCKED_TAPS, NV, PLAIN_TAPS, RegisterTile, with_tile};
 use super::staging::{Lines, Region, Staging};
 use super::taps::Taps;
 use crate::simd::{Broadcasts, Kernel, Simd, Vectors};
@@ -89,9 +89,10 @@ impl BackwardWeightsPlan {
         let share_rows = BLOCK_STEPS.div_ceil(row_steps).min((all_rows / BLOCKS).max(fewest));
         let full_rows = (taps.full_blocks() * geometry.kh).min(share_rows);
         let last_rows = geometry.kh.min(share_rows);
+        let set = if geometry.plain { PLAIN_TAPS } else { BLOCKED_TAPS };
         let tile = |block, rows| {
             let (_, run) = taps.natural_runs(block).next().expect("a kernel row has a run");
-            RegisterTile::choose(run.len, rows, isa.registers())
+            set.choose(run.len, rows, isa.registers())
         };
         let tiles = [tile(0, full_rows.max(1)), tile(taps.blocks() - 1, last_rows)];
         let src_pixels = geometry.sh * geometry.sw * geometry.src_lanes();
@@ -181,8 +182,12 @@ impl<const ROWS: usize, const COLS: usize, const PLAIN: bool> Kernel
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        if !RegisterTile::fits(ROWS, COLS, S::REGISTERS) {
-            unreachable!("the plan chose a register tile that does not fit");
+        let compiled = const {
+            let set = if PLAIN { PLAIN_TAPS } else { BLOCKED_TAPS };
+            set.has(ROWS, COLS, S::REGISTERS)
+        };
+        if !compiled {
+            unreachable!("the plan chose a register tile of its set");
         }
         let g = &self.0.plan.geometry;
         if g.out_blocks() - self.0.share.pair * NV >= NV {

@@ -6,7 +6,7 @@
 
 use super::cut::{Cut, LineCost};
 use super::geometry::Geometry;
-use super::register_tile::{NV, RegisterTile, with_tile};
+use super::register_tile::{BLOCKED_PIXELS, NV, PLAIN_PIXELS, RegisterTile, with_tile};
 use super::staging::{Region, Staging};
 use super::sweep::{Sweep, Target, TiledSweep};
 use super::taps::Taps;
@@ -49,7 +49,8 @@ impl ForwardPlan {
             staged_bytes: size_of::<f32>() * taps.blocks() * geometry.sh * staging.row_len(),
         };
         let cut = Cut::new([geometry.oh, geometry.groups, pairs], cost);
-        let tile = RegisterTile::choose(geometry.ow, cut.max_lines(), isa.registers());
+        let set = if geometry.plain { PLAIN_PIXELS } else { BLOCKED_PIXELS };
+        let tile = set.choose(geometry.ow, cut.max_lines(), isa.registers());
         ForwardPlan { isa, geometry: *geometry, staging, taps, tile, cut }
     }
 

@@ -5,6 +5,9 @@
 //! well below the multiplications (`ROWS * COLS * NV`); a 1-D tile, one vector a scalar, would need a load a
 //! multiplication and stop at the load ports. At least 8 accumulators are needed to hide a latency of 4 cycles on two ports.
 //! Rows fill the registers where a line is short.
+//!
+//! Every shape is compiled for every kernel that uses it, so each kernel has a [`TileSet`] of its own, with the shapes that
+//! its line lengths call for.
 
 /// Vectors that are multiplied with each scalar.
 pub(super) const NV: usize = 2;
@@ -16,58 +19,103 @@ pub(super) struct RegisterTile {
     pub(super) cols: usize,
 }
 
-/// Shapes for 32 registers: at most 14 scalars, 14 * 2 + 2 + 1 = 31 registers; one-line shapes for where few lines are left.
-const WIDE: &[(usize, usize)] = &[
-    (6, 1),
-    (6, 2),
-    (3, 3),
-    (4, 3),
-    (3, 4),
-    (2, 5),
-    (2, 6),
-    (2, 7),
-    (1, 4),
-    (1, 5),
-    (1, 6),
-    (1, 7),
-    (1, 8),
-    (1, 9),
-    (1, 10),
-    (1, 11),
-    (1, 12),
-    (1, 13),
-    (1, 14),
-];
+type Shapes = &'static [(usize, usize)];
 
-/// Shapes for 16 registers: at most 6 scalars, 6 * 2 + 2 + 1 = 15 registers.
-const NARROW: &[(usize, usize)] = &[(6, 1), (3, 2), (2, 3), (1, 4), (1, 5), (1, 6)];
+/// The shapes of a kernel.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TileSet {
+    /// For 32 registers: at most 14 scalars, 14 * 2 + 2 + 1 = 31 registers.
+    wide: Shapes,
+    /// For 16 registers: at most 6 scalars, 6 * 2 + 2 + 1 = 15 registers.
+    narrow: Shapes,
+}
 
-/// Shapes for portable code, of which the compiler decides what is in registers: few, to keep the program small.
-const PORTABLE: &[(usize, usize)] = &[(2, 1), (1, 2)];
+const NARROW: Shapes = &[(6, 1), (3, 2), (2, 3), (1, 4), (1, 5), (1, 6)];
 
-impl RegisterTile {
+/// For portable code, of which the compiler decides what is in registers: few, to keep the program small.
+const PORTABLE: Shapes = &[(2, 1), (1, 2)];
+
+/// Pixels of any map.
+pub(super) const BLOCKED_PIXELS: TileSet = TileSet {
+    wide: &[
+        (6, 1),
+        (6, 2),
+        (4, 3),
+        (3, 4),
+        (2, 5),
+        (2, 6),
+        (2, 7),
+        (1, 8),
+        (1, 10),
+        (1, 11),
+        (1, 12),
+        (1, 13),
+        (1, 14),
+    ],
+    narrow: NARROW,
+};
+
+/// Pixels of a first layer, whose maps are large.
+pub(super) const PLAIN_PIXELS: TileSet =
+    TileSet { wide: &[(6, 1), (3, 4), (2, 7), (1, 8), (1, 10), (1, 12), (1, 14)], narrow: NARROW };
+
+/// Kernel columns by channels: multiples of 16, or the few channels of a last block.
+pub(super) const BLOCKED_TAPS: TileSet = TileSet {
+    wide: &[
+        (6, 1),
+        (6, 2),
+        (4, 3),
+        (3, 4),
+        (1, 4),
+        (2, 5),
+        (2, 6),
+        (2, 7),
+        (1, 8),
+        (1, 10),
+        (1, 12),
+        (1, 14),
+    ],
+    narrow: NARROW,
+};
+
+/// Kernel columns of a first layer: 3, 5, 7, 11 as a rule.
+pub(super) const PLAIN_TAPS: TileSet =
+    TileSet { wide: &[(6, 1), (3, 3), (2, 5), (1, 5), (2, 7), (1, 11)], narrow: NARROW };
+
+impl TileSet {
+    const fn shapes(&self, registers: usize) -> Shapes {
+        match registers {
+            32.. => self.wide,
+            16.. => self.narrow,
+            _ => PORTABLE,
+        }
+    }
+
     /// The tile with which `lines` lines of `len` scalars take the least time. The last tile of a line overlaps its
     /// neighbor, the last lines are computed several times where the rows do not divide them.
-    pub(super) fn choose(len: usize, lines: usize, registers: usize) -> RegisterTile {
-        let shapes = match registers {
-            32.. => WIDE,
-            16.. => NARROW,
-            _ => PORTABLE,
-        };
-        let fitting = shapes.iter().filter(|(_, cols)| *cols <= len.max(1));
+    pub(super) fn choose(&self, len: usize, lines: usize, registers: usize) -> RegisterTile {
+        let fitting = self.shapes(registers).iter().filter(|(_, cols)| *cols <= len.max(1));
         // A step of a tile takes a cycle for each scalar, but at least the 4 that hide the latency, and about one more for
         // the vectors; a line half a cycle, spread over its steps, to begin and end. In half cycles; of equals the widest.
         let cost = |(rows, cols): (usize, usize)| {
             len.div_ceil(cols) * lines.div_ceil(rows) * (2 * (rows * cols).max(4) + 2 + rows)
         };
         let best = fitting.copied().rev().min_by_key(|shape| cost(*shape));
-        let (rows, cols) = best.expect("a tile of one column always fits");
+        let (rows, cols) = best.expect("every set has a tile of one column");
         RegisterTile { rows, cols }
     }
 
-    /// Whether a kernel of `rows` lines and `cols` scalars is one of those for so many registers.
-    pub(super) const fn fits(rows: usize, cols: usize, registers: usize) -> bool {
-        rows * cols * NV + NV < registers
+    /// Whether `choose` may return the tile: the others need not be compiled.
+    pub(super) const fn has(&self, rows: usize, cols: usize, registers: usize) -> bool {
+        let shapes = self.shapes(registers);
+        let mut at = 0;
+        while at < shapes.len() {
+            if shapes[at].0 == rows && shapes[at].1 == cols {
+                return true;
+            }
+            at += 1;
+        }
+        false
     }
 }
 
@@ -87,19 +135,17 @@ macro_rules! with_tile {
             (1, 2) => shape!(1, 2),
             (6, 2) => shape!(6, 2),
             (3, 2) => shape!(3, 2),
+            (2, 3) => shape!(2, 3),
             (3, 3) => shape!(3, 3),
             (4, 3) => shape!(4, 3),
-            (2, 3) => shape!(2, 3),
-            (3, 4) => shape!(3, 4),
             (1, 4) => shape!(1, 4),
-            (2, 5) => shape!(2, 5),
+            (3, 4) => shape!(3, 4),
             (1, 5) => shape!(1, 5),
-            (2, 6) => shape!(2, 6),
+            (2, 5) => shape!(2, 5),
             (1, 6) => shape!(1, 6),
-            (1, 7) => shape!(1, 7),
+            (2, 6) => shape!(2, 6),
             (2, 7) => shape!(2, 7),
             (1, 8) => shape!(1, 8),
-            (1, 9) => shape!(1, 9),
             (1, 10) => shape!(1, 10),
             (1, 11) => shape!(1, 11),
             (1, 12) => shape!(1, 12),
@@ -117,23 +163,39 @@ mod tests {
 
     #[test]
     fn every_tile_fits_its_registers_and_has_a_kernel() {
-        for (registers, shapes) in [(32, WIDE), (16, NARROW), (8, PORTABLE)] {
-            for &(rows, cols) in shapes {
-                assert!(RegisterTile::fits(rows, cols, registers), "{rows} x {cols}");
-                let tile = RegisterTile { rows, cols };
-                assert_eq!(with_tile!(tile, |R, C| (R, C)), (rows, cols));
+        for set in [BLOCKED_PIXELS, PLAIN_PIXELS, BLOCKED_TAPS, PLAIN_TAPS] {
+            for registers in [32, 16, 8] {
+                for &(rows, cols) in set.shapes(registers) {
+                    assert!(rows * cols * NV + NV < registers, "{rows} x {cols}");
+                    assert!(set.has(rows, cols, registers) && !set.has(rows, 9, registers));
+                    let tile = RegisterTile { rows, cols };
+                    assert_eq!(with_tile!(tile, |R, C| (R, C)), (rows, cols));
+                }
+                // Whatever the line, a tile is found.
+                for len in 1..100 {
+                    assert!(set.choose(len, 1, registers).cols <= len);
+                }
             }
         }
     }
 
     #[test]
-    fn tiles_divide_common_widths() {
-        for (len, cols) in [(28, 14), (24, 12), (80, 10), (48, 12), (13, 13), (7, 7)] {
-            assert_eq!(RegisterTile::choose(len, 60, 32).cols, cols, "{len} scalars");
+    fn tiles_divide_common_lengths() {
+        let chosen = |set: TileSet, len, lines| {
+            let RegisterTile { rows, cols } = set.choose(len, lines, 32);
+            (rows, cols)
+        };
+        for (len, cols) in [(224, 14), (28, 14), (24, 12), (13, 13), (8, 8)] {
+            assert_eq!(chosen(BLOCKED_PIXELS, len, 60), (1, cols), "{len} pixels");
         }
-        assert_eq!(RegisterTile::choose(16, 1, 32), RegisterTile { rows: 1, cols: 8 });
+        assert_eq!(chosen(BLOCKED_PIXELS, 7, 60), (2, 7));
+        for (len, cols) in [(16, 8), (48, 12), (80, 10), (112, 14)] {
+            assert_eq!(chosen(BLOCKED_TAPS, len, 1), (1, cols), "{len} taps");
+        }
+        assert_eq!(chosen(PLAIN_TAPS, 3, 3), (3, 3));
+        assert_eq!(chosen(PLAIN_TAPS, 11, 4), (1, 11));
         for (len, cols) in [(28, 6), (24, 6), (16, 4), (48, 6), (1, 1)] {
-            assert_eq!(RegisterTile::choose(len, 60, 16).cols, cols, "{len} scalars");
+            assert_eq!(BLOCKED_PIXELS.choose(len, 60, 16).cols, cols, "{len} scalars");
         }
     }
 }

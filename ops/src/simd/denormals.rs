@@ -30,7 +30,7 @@ mod control {
         let mut register = 0_u32;
         // SAFETY: stores 4 bytes to `register` and changes nothing else.
         unsafe {
-            asm!("stmxcsr [{}]", in(reg) &raw mut register, options(nostack, preserves_flags))
+            asm!("stmxcsr [{}]", in(reg) &raw mut register, options(nostack, preserves_flags));
         };
         register
     }
@@ -39,7 +39,7 @@ mod control {
         // SAFETY: `register` is a value of `read` plus the bits of `FLUSH`, so no reserved bit is set and no exception is unmasked.
         // The compiler assumes that no code depends on denormals, which holds for kernels whose results may be flushed.
         unsafe {
-            asm!("ldmxcsr [{}]", in(reg) &raw const register, options(nostack, readonly, preserves_flags))
+            asm!("ldmxcsr [{}]", in(reg) &raw const register, options(nostack, readonly, preserves_flags));
         };
     }
 }

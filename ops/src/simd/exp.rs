@@ -4,8 +4,8 @@ use std::f32::consts::{LOG2_E, SQRT_2};
 
 use super::Simd;
 
-/// The upper bits of ln 2: its product with an integer of at most 9 bits is exact.
-const LN_2_HIGH: f32 = 0.693_359_375;
+/// The upper 9 bits of ln 2, 355/512: its product with an integer of the size of an exponent is exact.
+const LN_2_HIGH: f32 = 355.0 / 512.0;
 /// ln 2 - `LN_2_HIGH`.
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 

@@ -243,13 +243,13 @@ fn views_hand_out_what_they_say() {
 #[test]
 #[should_panic(expected = "scalar 40 of 40")]
 fn a_view_beyond_its_slice_is_refused() {
-    drop(Broadcasts::<2, 3>::new(&[0.0; 40], [0, 28], [4, 1], 5));
+    let _view = Broadcasts::<2, 3>::new(&[0.0; 40], [0, 28], [4, 1], 5);
 }
 
 #[test]
 #[should_panic(expected = "scalar 18446744073709551615 of 4")]
 fn a_view_that_wraps_around_is_refused() {
-    drop(Broadcasts::<1, 3>::new(&[0.0; 4], [1], [usize::MAX / 2 + 1, 1], 2));
+    let _view = Broadcasts::<1, 3>::new(&[0.0; 4], [1], [usize::MAX / 2 + 1, 1], 2);
 }
 
 #[test]

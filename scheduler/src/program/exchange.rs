@@ -1,5 +1,8 @@
 //! The exchanges of a program: which elements go from which rank to which.
-#![expect(unsafe_code, reason = "tells the communication thread where tensors lie, and submits exchanges of them")]
+#![expect(
+    unsafe_code,
+    reason = "tells the communication thread where tensors lie, and submits exchanges of them"
+)]
 
 use std::sync::Arc;
 

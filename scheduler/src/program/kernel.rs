@@ -4,11 +4,10 @@ use std::ops::Range;
 
 use lockstep_graph::{Layer, LayerId, LayerKind, Network, Window};
 use lockstep_ops::{
-    Activation, ActivationDesc, ActivationKind, Add, AddDesc, BatchNorm, BatchNormDesc, Bias, BiasDesc,
-    Concat, ConcatDesc, Conv2d, Conv2dDesc, Dropout, DropoutDesc, Flatten, FlattenDesc, Isa, Layout,
-    Linear, LinearDesc, Lrn, LrnDesc, Maps, Pool, PoolDesc, PoolKind, ShapeError, SoftmaxCrossEntropy,
-    SoftmaxCrossEntropyDesc,
-    TensorLayout,
+    Activation, ActivationDesc, ActivationKind, Add, AddDesc, BatchNorm, BatchNormDesc, Bias,
+    BiasDesc, Concat, ConcatDesc, Conv2d, Conv2dDesc, Dropout, DropoutDesc, Flatten, FlattenDesc,
+    Isa, Layout, Linear, LinearDesc, Lrn, LrnDesc, Maps, Pool, PoolDesc, PoolKind, ShapeError,
+    SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, TensorLayout,
 };
 
 use crate::error::ScheduleError;
@@ -75,9 +74,9 @@ fn maps(layer: &Layer) -> Maps {
 fn stays_plain(network: &Network, layer: &Layer, isa: Isa) -> bool {
     matches!(layer.kind, LayerKind::Input)
         && maps(layer).c < isa.lanes()
-        && network.consumers(layer.id).iter().all(|&id| {
-            matches!(&network.layer(id).kind, LayerKind::Conv2d(conv) if conv.groups == 1)
-        })
+        && network.consumers(layer.id).iter().all(
+            |&id| matches!(&network.layer(id).kind, LayerKind::Conv2d(conv) if conv.groups == 1),
+        )
 }
 
 fn layout(network: &Network, layer: &Layer, isa: Isa) -> TensorLayout {
@@ -149,9 +148,7 @@ fn bind(network: &Network, layer: &Layer, isa: Isa) -> Result<LayerKernel, Shape
             DropoutDesc { maps: src, first_channel: 0, p: dropout.p as f32 },
             isa,
         )?),
-        LayerKind::Add => {
-            Op::Add(Add::new(AddDesc { maps: src, terms: layer.inputs.len() }, isa)?)
-        }
+        LayerKind::Add => Op::Add(Add::new(AddDesc { maps: src, terms: layer.inputs.len() }, isa)?),
         LayerKind::Concat => {
             let channels = layer.inputs.iter().map(|&id| maps(network.layer(id)).c).collect();
             Op::Concat(Concat::new(ConcatDesc { channels, h: src.h, w: src.w }, isa)?)

@@ -1,16 +1,20 @@
 //! Running one block of a task: operands become slices, the kernel does the rest.
-#![expect(unsafe_code, reason = "turns the arenas' memory into slices for blocks that run at the same time")]
+#![expect(
+    unsafe_code,
+    reason = "turns the arenas' memory into slices for blocks that run at the same time"
+)]
 
 use std::sync::atomic::Ordering;
 
 use lockstep_graph::{Mode, TaskId, TaskKind};
 use lockstep_ops::{
     ActivationBackward, ActivationForward, AddForward, BatchNormBackward, BatchNormBackwardStats,
-    BatchNormEval, BatchNormForward, BatchNormStats, BiasBackwardWeights, BiasForward, ConcatBackward,
-    ConcatForward, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, DropoutBackward,
-    DropoutForward, DropoutKey, FlattenBackward, FlattenForward, LinearBackwardData,
-    LinearBackwardWeights, LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward,
-    SoftmaxCrossEntropyForward, SoftmaxCrossEntropyForwardBackward, Tiles, block_samples,
+    BatchNormEval, BatchNormForward, BatchNormStats, BiasBackwardWeights, BiasForward,
+    ConcatBackward, ConcatForward, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward,
+    DropoutBackward, DropoutForward, DropoutKey, FlattenBackward, FlattenForward,
+    LinearBackwardData, LinearBackwardWeights, LinearForward, LrnBackward, LrnForward,
+    PoolBackward, PoolForward, SoftmaxCrossEntropyForward, SoftmaxCrossEntropyForwardBackward,
+    Tiles, block_samples,
     sgd::{self, SgdHyper},
 };
 
@@ -293,7 +297,10 @@ impl<'a> Context<'a> {
         match self.op() {
             Op::Conv2d(conv) => {
                 let (diff_dst, wei, diff_src) = (self.read(0), self.read(1), self.write(0));
-                conv.backward_data(block, Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch });
+                conv.backward_data(
+                    block,
+                    Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch },
+                );
             }
             Op::Linear(linear) => {
                 let (wei, _) = self.parameters(self.read(1));
@@ -321,7 +328,8 @@ impl<'a> Context<'a> {
                 let sums = self.read(4);
                 let counts = self.counts(sums.len() / norm.stats_len(), counts);
                 let diff_src = self.write(0);
-                let io = BatchNormBackward { mb, src, wei, saved, sums, counts, diff_dst, diff_src };
+                let io =
+                    BatchNormBackward { mb, src, wei, saved, sums, counts, diff_dst, diff_src };
                 norm.backward(block, io);
             }
             Op::Dropout(dropout) => {
@@ -403,9 +411,8 @@ impl<'a> Context<'a> {
             let weight_decay = if piece.decays { hyper.weight_decay } else { 0.0 };
             let hyper = SgdHyper { weight_decay, ..hyper };
             let start = update.start();
-            let velocity = velocity
-                .as_mut()
-                .map(|tiles| tiles.tile(range.start - start..range.end - start));
+            let velocity =
+                velocity.as_mut().map(|tiles| tiles.tile(range.start - start..range.end - start));
             let wei = parameters.tile(range.clone());
             sgd::update(isa, hyper, wei, &gradient[range], velocity);
         }

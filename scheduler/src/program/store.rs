@@ -155,11 +155,7 @@ impl ParameterStore {
     }
 
     #[expect(unsafe_code, reason = "hands out a tensor for import and export")]
-    fn tiles<'a>(
-        &'a self,
-        range: Range<usize>,
-        _lease: &'a Lease<'_>,
-    ) -> lockstep_ops::Tiles<'a> {
+    fn tiles<'a>(&'a self, range: Range<usize>, _lease: &'a Lease<'_>) -> lockstep_ops::Tiles<'a> {
         // SAFETY: the lease is held for the life of the tiles, and whoever else touches the arena holds it too: import,
         // export, a running program. After a failed run, whose exchanges may live on, nobody gets it.
         unsafe { self.arena.tiles(range) }

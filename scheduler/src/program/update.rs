@@ -69,10 +69,8 @@ mod tests {
     fn pieces_cover_the_strip_and_decay_stops_at_the_bias() {
         let update = Update::new(&parts(40_000, 100), 16_000..40_100, false);
         assert_eq!(update.blocks(), 2);
-        let pieces: Vec<_> = (0..2)
-            .flat_map(|b| update.pieces(b))
-            .filter(|p| !p.range.is_empty())
-            .collect();
+        let pieces: Vec<_> =
+            (0..2).flat_map(|b| update.pieces(b)).filter(|p| !p.range.is_empty()).collect();
         let piece = |range, decays| Piece { range, decays };
         assert_eq!(
             pieces,

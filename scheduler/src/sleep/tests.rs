@@ -53,6 +53,40 @@ fn one_worker_misses_nothing_of_two_announcers() {
     model(2, 1);
 }
 
+/// Two workers share the pieces: each takes one and leaves, and each announcement wakes one worker only.
+#[cfg(loom)]
+#[test]
+fn two_workers_share_two_announcements_of_one_piece() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicUsize::new(0), Sleep::new()));
+        let worker = |shared: &(AtomicUsize, Sleep)| {
+            loop {
+                let ticket = shared.1.ticket();
+                let take = |left: usize| left.checked_sub(1);
+                let taken = shared.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+                if taken.is_ok() {
+                    break;
+                }
+                shared.1.sleep(ticket);
+            }
+        };
+        let other = Arc::clone(&shared);
+        let threads = [loom::thread::spawn(move || worker(&other)), {
+            let shared = Arc::clone(&shared);
+            loom::thread::spawn(move || {
+                for _ in 0..2 {
+                    shared.0.fetch_add(1, Ordering::Release);
+                    shared.1.announce(1);
+                }
+            })
+        }];
+        worker(&shared);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    });
+}
+
 #[cfg(loom)]
 #[test]
 fn two_workers_miss_nothing_of_one_announcer() {

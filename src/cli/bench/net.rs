@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     if args.steps < 5 {
         return Err(bad_flag(
             "--steps",
-            args.steps,
+            &args.steps,
             "must be at least 5: the first steps are not timed",
         ));
     }
