@@ -55,7 +55,8 @@ pub use launch::{RankChoice, choose_ranks, mpi_description, read_isa_choice};
 pub use schedule::{LrSchedule, Progress};
 pub use trainer::{
     Decay, EpochRecord, Finishers, Job, Length, Observer, Outcome, Ranks, RunOptions, RunStart,
-    Score, ScoreJob, Sgd, Silent, StepRecord, TraceOptions, merge_traces, score, train,
+    Score, ScoreJob, Sgd, Silent, StepRecord, TraceOptions, check_weights, merge_traces, score,
+    train,
 };
 
 /// The code blocks of the README and of ARCHITECTURE.md, compiled and run.

@@ -255,7 +255,6 @@ fn a_trace_of_two_ranks_is_whole_nested_and_shows_the_exchanges() {
         path,
         "--trace-steps",
         "3..6",
-        "--no-eval",
     ]);
     let report = succeeds(&["trace", "check", path]);
     assert!(report.contains("part-reduce") || report.contains("part_reduce"), "{report}");
@@ -266,6 +265,16 @@ fn a_trace_of_two_ranks_is_whole_nested_and_shows_the_exchanges() {
         .filter(|e| e["name"] == "thread_name")
         .filter_map(|e| e["args"]["name"].as_str())
         .collect();
+    // Steps 3 to 5 of the scoring after the epoch are not part of it: each rank has each pass of a layer once a step.
+    let conv1 = events.iter().filter(|e| e["args"]["layer"] == "conv1");
+    let steps: std::collections::BTreeSet<_> =
+        conv1.clone().filter_map(|e| e["args"]["step"].as_u64()).collect();
+    assert_eq!(steps.into_iter().collect::<Vec<_>>(), [3, 4, 5]);
+    let first_blocks = conv1.filter(|e| {
+        e["args"]["pass"] == "forward"
+            && e["args"]["blocks"].as_str().is_none_or(|b| b.starts_with('0'))
+    });
+    assert_eq!(first_blocks.count(), 6);
     for name in ["worker 0", "comm", "loader 0"] {
         assert!(names.contains(&name), "{names:?}");
     }

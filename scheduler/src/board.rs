@@ -56,7 +56,9 @@ impl Board {
         let (word, bit) = self.ready_word(place);
         word.fetch_or(bit, Ordering::Relaxed);
         // Release: pairs with the Acquire in `claim_block`, so that a claimer sees all that preceded the posting.
-        self.claim_word(place).store((blocks as u64) << BLOCKS_SHIFT, Ordering::Release);
+        // A swap where a store would do: loom does not know that a late claim's addition cannot come to stand after the
+        // store without having seen it.
+        self.claim_word(place).swap((blocks as u64) << BLOCKS_SHIFT, Ordering::Release);
     }
 
     /// Takes the next block of the most urgent ready instance; `oldest` is the oldest iteration's slot.
@@ -83,13 +85,13 @@ impl Board {
     pub(crate) fn claim_block(&self, place: Place) -> Option<usize> {
         let word = self.claim_word(place);
         let seen = word.load(Ordering::Relaxed);
-        if !((seen & NEXT_MASK) < (seen >> BLOCKS_SHIFT)) {
+        if (seen & NEXT_MASK) >= (seen >> BLOCKS_SHIFT) {
             return None;
         }
         // Acquire: pairs with the Release in `post`.
         let claimed = word.fetch_add(1, Ordering::Acquire);
         let (blocks, block) = (claimed >> BLOCKS_SHIFT, claimed & NEXT_MASK);
-        if !(block < blocks) {
+        if block >= blocks {
             return None;
         }
         if block + 1 == blocks {

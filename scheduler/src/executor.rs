@@ -140,7 +140,7 @@ impl Executor {
         let (sender, events) = unbounded();
         let session = Arc::new(Session::new(
             Arc::clone(program),
-            self.comm.clone(),
+            self.comm.as_ref(),
             self.recorder.clone(),
             Arc::clone(&self.stop),
             sender,
@@ -215,7 +215,7 @@ impl<F: Feed> Feeder<'_, F> {
     fn run(mut self) -> Result<(), F::Error> {
         loop {
             while let Ok(event) = self.events.try_recv() {
-                self.handle(event)?;
+                self.handle(&event)?;
             }
             let wanted = self.last.is_none_or(|last| self.fed < last);
             if wanted && self.fed - self.complete < IN_FLIGHT {
@@ -224,7 +224,7 @@ impl<F: Feed> Feeder<'_, F> {
                 return Ok(());
             } else {
                 let event = self.events.recv().expect("the session holds a sender");
-                self.handle(event)?;
+                self.handle(&event)?;
             }
         }
     }
@@ -245,7 +245,7 @@ impl<F: Feed> Feeder<'_, F> {
         Ok(())
     }
 
-    fn handle(&mut self, event: Event) -> Result<(), F::Error> {
+    fn handle(&mut self, event: &Event) -> Result<(), F::Error> {
         match event {
             Event::Report(report) => {
                 if report.stop && self.last.is_none() {
@@ -255,7 +255,7 @@ impl<F: Feed> Feeder<'_, F> {
                     self.last = Some(self.reported + IN_FLIGHT);
                 }
                 self.reported += 1;
-                self.feed.report(&report)?;
+                self.feed.report(report)?;
             }
             Event::Complete => {
                 if let Some(iteration) = self.session.take_back(self.complete) {
@@ -269,5 +269,53 @@ impl<F: Feed> Feeder<'_, F> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use lockstep_graph::zoo;
+
+    use super::*;
+    use crate::rehearsal;
+
+    /// Feeds without end.
+    struct Endless;
+
+    impl Feed for Endless {
+        type Error = ScheduleError;
+
+        fn next(&mut self) -> Result<Option<Iteration>, ScheduleError> {
+            Ok(Some(rehearsal::iteration(0, 1)))
+        }
+
+        fn report(&mut self, _: &IterationReport) -> Result<(), ScheduleError> {
+            Ok(())
+        }
+    }
+
+    /// The last iteration after reports of iterations 0 and 1, the second one with a request to stop.
+    fn last_fed(order: [Event; 3]) -> Option<u64> {
+        let program = rehearsal::program(zoo::golden::mlp().expect("it is valid"), 1);
+        let (sender, events) = unbounded();
+        let session = Session::new(program, None, Recorder::off(), Arc::default(), sender);
+        let (feed, session) = (&mut Endless, &session);
+        let mut feeder =
+            Feeder { session, events, feed, fed: 2, reported: 0, complete: 0, last: None };
+        for event in order {
+            feeder.handle(&event).expect("nothing fails");
+        }
+        feeder.last
+    }
+
+    #[test]
+    fn ranks_agree_on_the_last_iteration_whichever_announcement_is_late() {
+        let report = |step: u64| {
+            let (loss, correct) = (0.0, 0);
+            let stop = step == 2;
+            Event::Report(IterationReport { step, epoch: 1, minibatch: 1, loss, correct, stop })
+        };
+        assert_eq!(last_fed([report(1), Event::Complete, report(2)]), Some(3));
+        assert_eq!(last_fed([report(1), report(2), Event::Complete]), Some(3));
     }
 }

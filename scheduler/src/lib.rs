@@ -23,6 +23,8 @@ mod program;
 mod session;
 mod workers;
 mod executor;
+#[cfg(all(test, not(loom)))]
+mod rehearsal;
 
 pub use cpus::{Cores, pin_current_thread};
 pub use error::ScheduleError;

@@ -3,12 +3,12 @@
 #[cfg(loom)]
 pub(crate) use loom::sync::{
     Condvar, Mutex,
-    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 #[cfg(not(loom))]
 pub(crate) use std::sync::{
     Condvar, Mutex,
-    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 /// Locks a mutex whose holders never panic with it broken: each critical section leaves it consistent.

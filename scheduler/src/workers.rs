@@ -145,8 +145,9 @@ impl Worker<'_> {
     }
 
     /// Runs the claimed block and further blocks of the same task until there are none or something more urgent is ready.
+    #[expect(clippy::needless_pass_by_value, reason = "a claimed block is run once")]
     fn run(&mut self, session: &Session, claim: Claim) {
-        let place = claim.place;
+        let Claim { place, block } = claim;
         let program = &session.program;
         let task = program.task_at(place.position);
         let iteration = session.iteration(place.slot);
@@ -155,8 +156,9 @@ impl Worker<'_> {
             if let Some(hook) = &self.config.on_step {
                 hook(step);
             }
-            let traced = self.config.recorder.records(step);
-            let (mut block, mut done) = (claim.block, 0);
+            // Scoring counts its own steps; a trace is of training.
+            let traced = self.config.recorder.records(step) && program.trains();
+            let (mut block, mut done) = (block, 0);
             loop {
                 let slice = traced.then(|| self.slice(program, task, block, &iteration));
                 let scratch =

@@ -10,7 +10,7 @@ use lockstep::data::Schedule;
 use lockstep::graph::Strategy;
 use lockstep::{
     Decay, Job, Length, LrSchedule, RankChoice, RunError, RunOptions, Sgd, TraceOptions,
-    choose_ranks, load_weights, train,
+    check_weights, choose_ranks, load_weights, train,
 };
 
 use super::console::Console;
@@ -174,10 +174,17 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     let network = inputs::network(&args.net)?;
     let data = inputs::data(&args.data, &network, args.seed)?;
     let initial = match &args.init {
-        Some(path) => Some(Arc::new(load_weights(path)?)),
+        Some(path) => {
+            let weights = load_weights(path)?;
+            check_weights(&network, &weights, path)?;
+            Some(Arc::new(weights))
+        }
         None => None,
     };
-    let metrics = args.metrics.as_deref().map(Metrics::create).transpose()?;
+    // Of several processes only rank 0's is told of steps.
+    let first = launcher().is_none_or(|launcher| launcher.rank == 0);
+    let path = args.metrics.as_deref().filter(|_| first);
+    let metrics = path.map(Metrics::create).transpose()?;
     let job = Job { network, train: data.train, test: Some(data.test), initial, options };
     check_trace_steps(&job)?;
     prepare_checkpoint(&job)?;

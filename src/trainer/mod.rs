@@ -16,4 +16,4 @@ pub use job::{merge_traces, train};
 pub use observer::{EpochRecord, Observer, RunStart, Score, Silent, StepRecord};
 pub use options::{Decay, Job, Length, Ranks, RunOptions, Sgd, TraceOptions};
 pub use rank::Outcome;
-pub use score::{ScoreJob, score};
+pub use score::{ScoreJob, check_weights, score};

@@ -93,7 +93,7 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
 ///
 /// # Errors
 /// The first that is not, by name.
-pub(crate) fn check_weights(
+pub fn check_weights(
     network: &Network,
     weights: &BTreeMap<String, NamedTensor>,
     path: &std::path::Path,

@@ -82,6 +82,12 @@ impl Program {
     ///
     /// # Errors
     /// An exchange cannot be described to the communicator.
+    ///
+    /// # Panics
+    /// The plans have 2^32 tasks or more.
+    ///
+    /// # Panics
+    /// The plans have 2^32 tasks or more.
     pub fn bind(
         plans: Vec<Plan>,
         store: &Arc<ParameterStore>,

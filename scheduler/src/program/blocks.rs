@@ -4,6 +4,7 @@ use lockstep_graph::{TaskId, TaskKind};
 
 use super::bind::{BoundTask, Program};
 use super::kernel::Op;
+use super::update::Update;
 use crate::iteration::Iteration;
 
 /// Samples that one block of a load copies.
@@ -47,7 +48,7 @@ impl Program {
                 Op::BatchNorm(_) => 1,
                 _ => 0,
             },
-            TaskKind::Update => task.update.as_ref().map_or(0, |update| update.blocks()),
+            TaskKind::Update => task.update.as_ref().map_or(0, Update::blocks),
             // Communication has no blocks; a kind added later must be given a number here.
             _ => 0,
         }

@@ -44,6 +44,7 @@ pub(crate) fn links(graph: &TaskGraph) -> (Vec<Links>, Vec<TaskId>) {
 }
 
 #[cfg(all(test, not(loom)))]
+#[expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;

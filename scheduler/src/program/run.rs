@@ -45,7 +45,7 @@ struct Context<'a> {
 }
 
 impl Program {
-    pub(super) fn trains(&self) -> bool {
+    pub(crate) fn trains(&self) -> bool {
         matches!(self.plan.options().mode, Mode::Train { .. })
     }
 

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::sync::{AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, lock};
+use crate::sync::{AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, fence, lock};
 
 /// Where a rank's idle workers sleep.
 #[derive(Debug)]
@@ -30,28 +30,32 @@ impl Sleep {
 
     /// To be taken before the last look at the board.
     pub(crate) fn ticket(&self) -> Ticket {
-        Ticket(self.epoch.load(Ordering::SeqCst))
+        // Acquire: pairs with the announcement's Release, so that whoever has its number sees its work.
+        Ticket(self.epoch.load(Ordering::Acquire))
     }
 
     /// Sleeps until something is announced after the ticket was taken.
     pub(crate) fn sleep(&self, ticket: Ticket) {
-        // SeqCst: pairs with the accesses in `announce`; see README.md, first race.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `announce`; see README.md, first race.
+        fence(Ordering::SeqCst);
         let mut guard = lock(&self.gate);
-        while self.epoch.load(Ordering::SeqCst) == ticket.0 {
+        while self.epoch.load(Ordering::Relaxed) == ticket.0 {
             guard = match self.wake.wait(guard) {
                 Ok(guard) => guard,
                 Err(poisoned) => poisoned.into_inner(),
             };
         }
         drop(guard);
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Says that work became visible; `pieces` of it, so that no more workers than that are woken.
     pub(crate) fn announce(&self, pieces: usize) {
-        self.epoch.fetch_add(1, Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) == 0 {
+        self.epoch.fetch_add(1, Ordering::Release);
+        // SeqCst: pairs with the fence in `sleep`; see README.md, first race.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) == 0 {
             return;
         }
         // Subtle: the lock is what keeps the notification from falling between a worker's comparison and its wait.

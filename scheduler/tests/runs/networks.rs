@@ -74,6 +74,7 @@ fn build(recipe: Recipe, steps: &[Step]) -> Result<Network, GraphError> {
     let id = net.input("data", (channels, size, size))?;
     // All layers so far, and the last one, from which the chain goes on.
     let mut all = vec![Maps { id, channels, size }];
+    let mut read = Vec::new();
     for (i, &step) in steps.iter().enumerate() {
         let last = *all.last().expect("the input is there");
         let name = format!("l{i}");
@@ -81,6 +82,7 @@ fn build(recipe: Recipe, steps: &[Step]) -> Result<Network, GraphError> {
         let next = match step {
             Step::Conv { oc, from } => {
                 let from = all[all.len() - 1 - from % all.len()];
+                read.push(from.id);
                 let conv = Conv2d::new(oc, 3).pad(1);
                 Maps { id: net.conv2d(name, from.id, conv)?, channels: oc, ..from }
             }
@@ -102,22 +104,38 @@ fn build(recipe: Recipe, steps: &[Step]) -> Result<Network, GraphError> {
                     .iter()
                     .filter(|m| m.channels == last.channels && m.size == last.size)
                     .collect();
-                same(net.add(name, &[last.id, fit[with % fit.len()].id])?)
+                let other = fit[with % fit.len()].id;
+                read.push(other);
+                same(net.add(name, &[last.id, other])?)
             }
             Step::Concat { with } => {
                 let fit: Vec<_> = all.iter().filter(|m| m.size == last.size).collect();
                 let other = fit[with % fit.len()];
+                read.push(other.id);
                 let id = net.concat(name, &[last.id, other.id])?;
                 Maps { id, channels: last.channels + other.channels, ..last }
             }
         };
+        if !matches!(step, Step::Conv { .. }) {
+            read.push(last.id);
+        }
         all.push(next);
     }
-    let mut last = all.last().expect("the input is there").id;
-    if global_pool {
-        last = net.global_avg_pool("gap", last)?;
+    // What nothing reads yet joins in the features.
+    let mut parts = Vec::new();
+    for (i, leaf) in all.iter().filter(|maps| !read.contains(&maps.id)).enumerate() {
+        let is_chain = leaf.id == all.last().expect("the input is there").id;
+        let pooled = if global_pool || !is_chain {
+            net.global_avg_pool(format!("gap{i}"), leaf.id)?
+        } else {
+            leaf.id
+        };
+        parts.push(net.flatten(format!("flatten{i}"), pooled)?);
     }
-    last = net.flatten("flatten", last)?;
+    let mut last = match parts[..] {
+        [one] => one,
+        _ => net.concat("features", &parts)?,
+    };
     last = net.linear("hidden", last, Linear::new(hidden))?;
     last = net.relu("hidden_relu", last)?;
     if dropout {
