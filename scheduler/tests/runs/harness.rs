@@ -198,10 +198,8 @@ impl Run {
             catch_unwind(AssertUnwindSafe(|| bound.executor.run(&bound.program, &mut feed)))
                 .unwrap_or(Err(Failure::Panic));
         let (reports, recycled) = (feed.reports, feed.recycled);
-        if let Err(failure) = ended {
-            // The rank's owner leaves; its peers are told by the communicator.
-            return Err(failure);
-        }
+        // A rank that failed leaves; its peers are told by the communicator.
+        ended?;
         let parameters = self.parameters(&bound.store);
         drop(bound);
         Arc::into_inner(comm).unwrap().shutdown().map_err(ScheduleError::from)?;
