@@ -208,3 +208,42 @@ fn in_process_ranks_inside_an_mpi_job_are_refused() {
     assert!(!output.status.success());
     assert!(text(&output).contains("--ranks"), "{}", text(&output));
 }
+
+#[test]
+fn the_rank_that_fails_leaves_a_whole_trace() {
+    let (_folder, data) = data(400, 21);
+    let out = tempfile::tempdir().unwrap();
+    let trace = out.path().join("t.json");
+    let args = [
+        "train",
+        "--data",
+        &data,
+        "--epochs",
+        "2000",
+        "--batch",
+        "8",
+        "--no-eval",
+        "--trace",
+        trace.to_str().unwrap(),
+        "--trace-steps",
+        "2..9",
+    ];
+    let fault = [("LOCKSTEP_FAULT", "panic@rank=1,step=5,thread=worker")];
+    let (output, _) = mpirun(2, &fault, &args);
+    assert!(!output.status.success());
+    let file = fs::read(out.path().join("t.rank1.json")).unwrap();
+    serde_json::from_slice::<serde_json::Value>(&file).unwrap();
+}
+
+#[test]
+fn another_mpis_launcher_is_found_out() {
+    let other = if is_open_mpi() { "mpirun.mpich" } else { "mpirun.openmpi" };
+    let output = Command::new("timeout")
+        .args([&LIMIT.as_secs().to_string(), other, "-n", "2", env!("CARGO_BIN_EXE_lockstep")])
+        .args(["train", "--steps", "1"])
+        .output()
+        .unwrap();
+    let text = text(&output);
+    assert!(!output.status.success(), "{text}");
+    assert!(text.contains("built against another MPI"), "{text}");
+}

@@ -101,11 +101,15 @@ impl Executor {
     ///
     /// # Errors
     /// A thread cannot be started.
+    ///
+    /// # Panics
+    /// `config.workers` is zero.
     pub fn start(
         config: &WorkerConfig,
         comm: Option<(Arc<Communicator>, Arc<Router>)>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, ScheduleError> {
+        assert!(config.workers > 0, "a rank has at least one worker");
         let (comm, router) = comm.unzip();
         Ok(Self {
             comm,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 use lockstep::RunError;
-use lockstep::traces::{check, merge};
+use lockstep::traces::{check, merge, recover};
 
 /// Arguments of `lockstep trace`.
 #[derive(Debug, ClapArgs)]
@@ -29,7 +29,7 @@ enum Command {
         /// The merged file
         #[arg(long, short)]
         output: PathBuf,
-        /// The ranks' files
+        /// The ranks' files; of a rank that was killed, the .raw file that it left
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
@@ -47,7 +47,12 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
             }
         }
         Command::Merge { output, files } => {
-            merge(files, output)?;
+            let mut whole = Vec::new();
+            for file in files {
+                let raw = file.extension().is_some_and(|extension| extension == "raw");
+                whole.push(if raw { recover(file)? } else { file.clone() });
+            }
+            merge(&whole, output)?;
             println!("merged {} file(s) into {}", files.len(), output.display());
         }
     }
