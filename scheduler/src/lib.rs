@@ -27,7 +27,7 @@ mod executor;
 mod rehearsal;
 
 pub use cpus::{Cores, pin_current_thread};
-pub use error::ScheduleError;
+pub use error::{ScheduleError, panic_message};
 pub use executor::{Executor, Feed, Router};
 pub use iteration::{Iteration, IterationReport, LocalSamples};
 pub use lockstep_ops::flush_denormals;

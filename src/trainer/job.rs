@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
 use lockstep_comm::{CommConfig, Communicator, Completion, Endpoint, LocalEndpoint, LocalJob};
-use lockstep_scheduler::{Router, flush_denormals, pin_current_thread};
+use lockstep_scheduler::{Router, flush_denormals, panic_message, pin_current_thread};
 use lockstep_traces::{Recorder, merge, rank_file};
 
 use super::observer::Observer;
@@ -199,14 +199,8 @@ fn start_communicator(
 
 /// Turns a panic on a rank's own thread into an error: its peers must be told.
 fn guarded<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
-        let message = payload
-            .downcast_ref::<&str>()
-            .map(ToString::to_string)
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "panic without a message".to_owned());
-        Err(RunError::Panicked { message })
-    })
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|payload| Err(RunError::Panicked { message: panic_message(&*payload) }))
 }
 
 /// This process as one rank: MPI is initialized, used and finalized on the communication thread.
