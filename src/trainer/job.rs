@@ -177,7 +177,7 @@ fn start_communicator(
     router: &Arc<Router>,
     recording: &Arc<OnceLock<Recorder>>,
 ) -> Result<Communicator, RunError> {
-    let core = threads.comm_core();
+    let (core, alone_here) = (threads.comm_core(), threads.ranks_here == 1);
     let (completed, failed) = (Arc::clone(router), Arc::clone(router));
     let recording = Arc::clone(recording);
     let config = CommConfig {
@@ -194,7 +194,13 @@ fn start_communicator(
             }
             completed.exchange_done(completion.token);
         }),
-        on_failure: Box::new(move |error| failed.failed(error)),
+        on_failure: Box::new(move |error| {
+            failed.failed(error);
+            if alone_here {
+                // The job is ended when this returns; first the rank's own thread says why.
+                std::thread::sleep(2 * LAST_WORDS);
+            }
+        }),
         on_step: threads
             .hook("comm")
             .map(|hook| -> Box<dyn FnMut(u64) + Send> { Box::new(move |step| hook(step)) }),
