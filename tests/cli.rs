@@ -371,3 +371,24 @@ fn the_predicted_peak_memory_is_within_ten_percent_of_the_measured() {
         assert!((predicted / measured - 1.0).abs() < 0.1, "{args:?}: {predicted} {measured}");
     }
 }
+
+#[test]
+fn what_a_killed_process_traced_can_be_merged() {
+    let (_folder, data) = data(2000, 5);
+    let out = tempfile::tempdir().unwrap();
+    let trace = out.path().join("t.json");
+    let mut child = lockstep()
+        .args(["train", "--data", &data, "--epochs", "100000", "--no-eval", "--trace"])
+        .arg(&trace)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let raw = out.path().join("t.rank0.raw");
+    succeeds(&["trace", "merge", "-o", trace.to_str().unwrap(), raw.to_str().unwrap()]);
+    let report = succeeds(&["trace", "check", trace.to_str().unwrap()]);
+    assert!(report.contains("sound"), "{report}");
+}

@@ -126,12 +126,6 @@ impl Executor {
         self.comm.as_ref()
     }
 
-    /// The flag that ends runs at a step boundary.
-    #[must_use]
-    pub fn stop_flag(&self) -> &Arc<AtomicBool> {
-        &self.stop
-    }
-
     /// Runs iterations until the feed ends, a rank asks to stop, or something fails. Iterations overlap: the next one's
     /// first tasks run while this one's exchanges are still under way. When it returns, all exchanges are complete,
     /// unless it failed.

@@ -191,12 +191,6 @@ impl TaskGraph {
         &self.tensors[id.index()]
     }
 
-    /// The tensor with this role of this layer; where there are several, the first.
-    #[must_use]
-    pub fn find_tensor(&self, layer: LayerId, role: TensorRole) -> Option<TensorId> {
-        self.tensors.iter().find(|t| t.layer == layer && t.role == role).map(|t| t.id)
-    }
-
     /// The tasks that wait for `id`, each with the reason; one row a (task, carried) pair.
     pub fn successors(&self, id: TaskId) -> impl Iterator<Item = (TaskId, Dependency)> + '_ {
         self.graph
@@ -220,12 +214,6 @@ impl TaskGraph {
                 *e.weight(),
             )
         })
-    }
-
-    /// The graph itself, for algorithms of petgraph; node indices are task ids.
-    #[must_use]
-    pub fn as_petgraph(&self) -> &DiGraph<Task, Dependency> {
-        &self.graph
     }
 }
 

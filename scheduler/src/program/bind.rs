@@ -43,8 +43,7 @@ pub(crate) struct BoundTask {
     pub(crate) in_place: bool,
     pub(crate) exchange: Option<Arc<Exchange>>,
     pub(crate) update: Option<Update>,
-    /// For an accumulation of gradients over one tensor more than once, and the backward pass of a concatenation: the
-    /// layer input that each written tensor belongs to.
+    /// The layer input that each written gradient belongs to; the backward pass of a concatenation needs it.
     pub(crate) inputs: Vec<usize>,
     #[cfg(debug_assertions)]
     accesses: Vec<Access>,

@@ -40,7 +40,7 @@ struct Context<'a> {
     iteration: &'a Iteration,
     /// Samples of this rank.
     mb: usize,
-    /// One of the terms of an addition.
+    /// Which block of the task.
     block: usize,
 }
 
