@@ -31,6 +31,7 @@ fn main() -> Result<(), GraphError> {
         mode: Mode::Train { momentum: true },
         strategy: Strategy::Data,
         platform: Platform::default(),
+        fuse: true,
     };
     let plan = Plan::compile(net, options)?;
     print!("{}", plan.tasks().to_table());

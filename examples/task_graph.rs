@@ -14,6 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         mode: Mode::Train { momentum: true },
         strategy: Strategy::Data,
         platform: Platform::default(),
+        fuse: true,
     };
     let plan = Plan::compile(Arc::new(zoo::lenet()?), options)?;
     let graph = plan.tasks();
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A part-reduce waits for its own layer's gradient only: it starts while earlier layers are still in the backward pass.
     assert_eq!(waits_for("fc2.part_reduce", false), ["fc2.backward_weights"]);
     // Of the iteration before, a forward pass waits for its own layer's new parameters, and for no other layer's.
-    let before = waits_for("conv1.forward", true);
+    let before = waits_for("conv1+relu1.forward", true);
     assert!(before.contains(&"conv1.part_broadcast"), "{before:?}");
     assert!(!before.iter().any(|name| name.starts_with("fc")), "{before:?}");
     // Within an iteration, tasks stand in an order that would be right one after another.

@@ -8,6 +8,7 @@
 //! | describe a network | [`graph::NetworkBuilder`], [`graph::zoo`] |
 //! | train it | [`Job`], [`train`], [`Observer`] |
 //! | score it | [`ScoreJob`], [`score`] |
+//! | measure its speed | [`MeasureJob`], [`measure`] |
 //! | read and write weights | [`load_weights`], [`save_weights`] |
 //! | see what happened | [`traces`] |
 //!
@@ -54,9 +55,9 @@ pub use init::initial_values;
 pub use launch::{RankChoice, choose_ranks, mpi_description, read_isa_choice};
 pub use schedule::{LrSchedule, Progress};
 pub use trainer::{
-    Decay, EpochRecord, Finishers, Job, Length, Observer, Outcome, Ranks, RunOptions, RunStart,
-    Score, ScoreJob, Sgd, Silent, StepRecord, TraceOptions, check_weights, merge_traces, score,
-    train,
+    Decay, EpochRecord, Finishers, Job, Length, MeasureJob, Measurement, Observer, Outcome, Pace,
+    Ranks, RunOptions, RunStart, Score, ScoreJob, Sgd, Silent, StepRecord, Stretch, TraceOptions,
+    check_weights, measure, merge_traces, peak_resident_bytes, score, train,
 };
 
 /// The code blocks of the README and of ARCHITECTURE.md, compiled and run.

@@ -392,3 +392,143 @@ fn what_a_killed_process_traced_can_be_merged() {
     let report = succeeds(&["trace", "check", trace.to_str().unwrap()]);
     assert!(report.contains("sound"), "{report}");
 }
+
+/// The rows that a benchmark leaves with `--json`, and what it printed.
+#[track_caller]
+fn bench_rows(args: &[&str]) -> (Vec<serde_json::Value>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.json");
+    let mut all = vec!["bench"];
+    all.extend(args);
+    all.extend(["--json", path.to_str().unwrap()]);
+    let printed = succeeds(&all);
+    let rows = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    (rows, printed)
+}
+
+#[test]
+fn a_network_is_measured_in_both_modes() {
+    let quick = ["--batch", "4", "--workers", "2", "--runs", "2", "--steps", "3"];
+    for (mode, passes) in [("train", 3.0), ("score", 1.0)] {
+        let mut args = vec!["net", "--net", "lenet", "--mode", mode, "--layers"];
+        args.extend(quick);
+        let (rows, printed) = bench_rows(&args);
+        let [row] = &rows[..] else { panic!("{rows:?}") };
+        assert_eq!(
+            (&row["net"], &row["mode"], &row["batch"]),
+            (&"lenet".into(), &mode.into(), &4.into())
+        );
+        let number = |key: &str| row[key].as_f64().unwrap();
+        // 4.586 MFLOP a forward pass of a sample.
+        let expected = number("per_s") * passes * 4.586e-3;
+        assert!((number("gflops") / expected - 1.0).abs() < 1e-9, "{row}");
+        assert!(number("peak_rss_mb") > 1.0, "{row}");
+        let shares = row["shares"].as_object().unwrap();
+        let sum: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{row}");
+        assert!(shares["convolution"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(shares["update"].as_f64().unwrap() > 0.0, mode == "train", "{row}");
+        let tasks = row["tasks"].as_array().unwrap();
+        assert!(tasks.iter().any(|task| task["layer"] == "conv2" && task["pass"] == "forward"));
+        assert!(printed.contains("exposed communication"), "{printed}");
+    }
+}
+
+#[test]
+fn a_network_is_measured_on_ranks() {
+    let args = ["net", "--net", "mlp", "--batch", "6", "--ranks", "2", "--workers", "1"];
+    let (rows, _) = bench_rows(&[&args[..], &["--runs", "1", "--steps", "3"]].concat());
+    assert_eq!((&rows[0]["ranks"], &rows[0]["workers"]), (&2.into(), &1.into()));
+    assert!(rows[0]["shares"]["linear"].as_f64().unwrap() > 0.0, "{rows:?}");
+}
+
+#[test]
+fn layers_are_measured_pass_by_pass() {
+    let args = ["ops", "--only", "lenet", "--batch", "2", "--linear-batch", "1,3"];
+    let (rows, printed) =
+        bench_rows(&[&args[..], &["--workers", "2", "--runs", "1", "--run-ms", "1"]].concat());
+    let names: Vec<String> =
+        rows.iter().map(|r| format!("{} {} {}", r["layer"], r["pass"], r["batch"])).collect();
+    let names: Vec<String> = names.into_iter().map(|name| name.replace('"', "")).collect();
+    let mut expected = Vec::new();
+    for layer in ["lenet_conv1 B 2", "lenet_conv2 B 2", "lenet_fc1 B 1", "lenet_fc1 B 3"] {
+        for pass in ["forward", "backward_data", "backward_weights"] {
+            expected.push(layer.replace('B', pass));
+        }
+    }
+    assert_eq!(names, expected);
+    for row in &rows {
+        for key in ["gflops", "peak_fraction", "roofline_fraction", "gbytes_per_s", "blocks"] {
+            assert!(row[key].as_f64().unwrap() > 0.0, "{key} of {row}");
+        }
+        assert_eq!(row["workers"], 2);
+    }
+    assert!(printed.contains("lenet_conv2"), "{printed}");
+}
+
+#[test]
+fn benchmarks_refuse_what_makes_no_sense() {
+    refuses(&["bench", "net", "--batch", "0"], 2, &["--batch"]);
+    refuses(&["bench", "net", "--steps", "0"], 2, &["--steps"]);
+    refuses(&["bench", "net", "--seconds=-1"], 2, &["--seconds"]);
+    refuses(&["bench", "ops", "--layer", "vgg_c99"], 2, &["vgg_c99", "--list"]);
+    let listed = succeeds(&["bench", "ops", "--list", "--only", "vgg"]);
+    let names: Vec<&str> = listed.lines().collect();
+    assert_eq!(names, ["vgg_c1", "vgg_c2", "vgg_c4", "vgg_c6", "vgg_c7", "fc_vgg6"]);
+}
+
+#[test]
+fn dispatch_is_measured_beside_rayon_and_deques() {
+    let args = ["sched", "--tasks", "6", "--chains", "1", "--block-us", "2", "--workers", "2"];
+    let (rows, printed) = bench_rows(&[&args[..], &["--runs", "1"]].concat());
+    let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap().to_owned();
+    let names: Vec<_> = rows.iter().map(|row| (text(row, "case"), text(row, "system"))).collect();
+    let mut expected = Vec::new();
+    for case in ["block", "task", "work"] {
+        for system in ["lockstep", "rayon", "rayon-scope", "deque"] {
+            expected.push((case.to_owned(), system.to_owned()));
+        }
+    }
+    assert_eq!(names, expected);
+    for row in &rows {
+        assert!(row["ns_per_block"].is_f64() && row["ns_per_task"].is_f64(), "{row}");
+        assert_eq!(row["efficiency"].as_f64().unwrap() > 0.0, row["case"] == "work", "{row}");
+        let tasks = if row["case"] == "task" { 600 } else { 6 };
+        assert_eq!((&row["tasks"], &row["workers"]), (&tasks.into(), &2.into()));
+    }
+    assert!(printed.contains("of perfect"), "{printed}");
+    refuses(&["bench", "sched", "--tasks", "4"], 2, &["--tasks", "5"]);
+    refuses(&["bench", "sched", "--chains", "0"], 2, &["--chains"]);
+}
+
+#[test]
+fn a_plan_tells_blocking_and_time_of_each_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let args = ["plan", "--net", "lenet", "--batch", "7", "--ranks", "2", "--workers", "1"];
+    let printed = succeeds(&[&args[..], &["--json", path.to_str().unwrap()]].concat());
+    let plan: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!((&plan["local_batch"], &plan["ranks"]), (&4.into(), &2.into()));
+    let layers = plan["layers"].as_array().unwrap();
+    let names: Vec<_> = layers.iter().map(|row| row["layer"].as_str().unwrap()).collect();
+    assert_eq!(names, ["conv1", "conv2", "fc1", "fc2"]);
+    let mut sum = plan["other_ms"].as_f64().unwrap();
+    for row in layers {
+        assert!(printed.contains(row["layer"].as_str().unwrap()), "{printed}");
+        assert_eq!(row["strategy"], "data");
+        assert_eq!(row["backward_data_blocks"].is_null(), row["layer"] == "conv1");
+        for key in ["mb", "ic", "oc", "oh", "ow", "forward_blocks", "backward_weights_blocks"] {
+            assert!(row[key].as_u64().unwrap() > 0, "{key} of {row}");
+        }
+        sum += row["ms"].as_f64().unwrap();
+    }
+    assert!((sum / plan["step_ms"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{plan}");
+    // 4 samples of 2 * 24 * 24 * 20 * 25 operations; 4 (24^2 + 28^2 + 5^2) bytes to 2 * 25 * 24^2 operations.
+    let conv1 = &layers[0];
+    assert!((conv1["gflop"].as_f64().unwrap() - 2.304e-3).abs() < 1e-12, "{conv1}");
+    let unblocked = conv1["unblocked_bytes_per_flop"].as_f64().unwrap();
+    assert!((unblocked - 5540.0 / 28800.0).abs() < 1e-12, "{conv1}");
+    assert!(conv1["bytes_per_flop"].as_f64().unwrap() < unblocked, "{conv1}");
+    refuses(&["plan", "--batch", "0"], 2, &["--batch"]);
+    refuses(&["plan", "--strategy", "magic"], 2, &["magic"]);
+}

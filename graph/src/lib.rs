@@ -45,7 +45,7 @@ mod memory;
 mod compile;
 
 pub use builder::NetworkBuilder;
-pub use compile::{Mode, Plan, PlanOptions, Strategy};
+pub use compile::{Fusion, Mode, Plan, PlanOptions, Strategy};
 pub use cost::{Platform, Price};
 pub use error::GraphError;
 pub use layer::{

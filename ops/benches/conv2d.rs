@@ -45,6 +45,8 @@ fn desc(&(_, _, ic, oc, size, kernel, stride, pad): &Case, isa: Isa) -> Conv2dDe
         groups: 1,
         bias: true,
         src_layout: if ic < lanes { Layout::Plain } else { Layout::Blocked(lanes) },
+        src_activation: None,
+        dst_activation: None,
     }
 }
 
@@ -95,7 +97,10 @@ fn measure(conv: &Conv2d, mb: usize) -> [f64; 4] {
     let backward_data = shortest(conv.backward_data_blocks(mb), |block| {
         let (diff_dst, wei, diff_src) = (&diff_dst, &turned, Tiles::from(&mut out[..]));
         let scratch = &mut scratch;
-        conv.backward_data(block, Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch });
+        conv.backward_data(
+            block,
+            Conv2dBackwardData { mb, diff_dst, wei, src: None, diff_src, scratch },
+        );
     });
     let (mut diff_wei, mut diff_bia) = (vec![0.0; wei.len()], vec![0.0; bia.len()]);
     let backward_weights = shortest(conv.backward_weights_blocks(mb), |block| {

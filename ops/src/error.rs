@@ -62,6 +62,12 @@ pub enum ShapeError {
         /// The channels.
         channels: usize,
     },
+    /// The op would not keep padded lanes zero if it applied a function that is not zero at zero. Apply it by itself.
+    #[error("{op}: cannot apply a function to its output whose value at zero is not zero")]
+    PaddingNotKept {
+        /// The op.
+        op: &'static str,
+    },
     /// The source is blocked by another number of lanes than the instruction set has. Lay it out by `Isa::lanes`.
     #[error("{op}: the source is blocked by {got} lanes, the instruction set has {expected}")]
     Lanes {

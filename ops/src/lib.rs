@@ -12,6 +12,7 @@
 //! | shapes and layouts | [`Maps`], [`Layout`], [`TensorLayout`] |
 //! | memory that blocks share | [`Arena`], [`Tiles`] |
 //! | vectors | [`simd`], [`Isa`] |
+//! | a pass on several threads, measured | [`Rounds`] |
 //! | what an op means | [`reference`](mod@reference): plain loops |
 
 mod error;
@@ -23,6 +24,8 @@ pub mod simd;
 pub mod peak;
 mod extent;
 mod grain;
+mod region;
+pub mod blocking;
 mod conv2d;
 mod pool;
 mod batch_norm;
@@ -36,16 +39,17 @@ mod bias;
 mod linear;
 pub mod sgd;
 mod softmax_cross_entropy;
+mod rounds;
 #[cfg(test)]
 mod trial;
 
 pub use activation::{
     Activation, ActivationBackward, ActivationDesc, ActivationForward, ActivationKind,
 };
-pub use add::{Add, AddDesc, AddForward};
+pub use add::{Add, AddDesc, AddFinish, AddForward};
 pub use batch_norm::{
     BatchNorm, BatchNormBackward, BatchNormBackwardStats, BatchNormDesc, BatchNormEval,
-    BatchNormForward, BatchNormStats,
+    BatchNormForward, BatchNormMerge, BatchNormStats,
 };
 pub use bias::{Bias, BiasBackwardData, BiasBackwardWeights, BiasDesc, BiasForward};
 pub use concat::{Concat, ConcatBackward, ConcatDesc, ConcatForward};
@@ -57,6 +61,8 @@ pub use layout::{Layout, Maps, TensorLayout, block_samples, unblock_samples};
 pub use linear::{Linear, LinearBackwardData, LinearBackwardWeights, LinearDesc, LinearForward};
 pub use lrn::{Lrn, LrnBackward, LrnDesc, LrnForward};
 pub use pool::{Pool, PoolBackward, PoolDesc, PoolForward, PoolKind};
+pub use region::TensorRegion;
+pub use rounds::{Pass, Rounds, Turn};
 pub use simd::{Isa, denormals_flushed, flush_denormals};
 pub use softmax_cross_entropy::{
     SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, SoftmaxCrossEntropyForward,

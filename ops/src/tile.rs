@@ -128,6 +128,8 @@ pub struct Tiles<'a> {
 
 // SAFETY: `Tiles` stand for a `&mut [f32]` restricted to the parts that a block touches, which may change threads.
 unsafe impl Send for Tiles<'_> {}
+// SAFETY: through `&Tiles` elements are only read; the log, where there is one, is made for several threads.
+unsafe impl Sync for Tiles<'_> {}
 
 impl<'a> From<&'a mut [f32]> for Tiles<'a> {
     fn from(buffer: &'a mut [f32]) -> Tiles<'a> {
@@ -180,6 +182,12 @@ impl<'a> Tiles<'a> {
         // SAFETY: `touch` checked the range, and whoever made the `Tiles` keeps others off the block's parts;
         // `&self` excludes a tile of the block's own.
         unsafe { std::slice::from_raw_parts(start, range.len()) }
+    }
+
+    /// The same buffer for one more block of the pass that these tiles were made for, on any thread. Within the crate only, for
+    /// [`Rounds`](crate::Rounds): passes of this crate partition their output into blocks, and no block is run twice at a time.
+    pub(crate) fn for_another_block(&self) -> Tiles<'_> {
+        Tiles { start: self.start, len: self.len, log: self.log, buffer: PhantomData }
     }
 
     /// The same tiles for a shorter time.

@@ -31,6 +31,8 @@ fn use_kernels() {
             groups: 1,
             bias: false,
             src_layout: Layout::Blocked(isa.lanes()),
+            src_activation: None,
+            dst_activation: None,
         },
         isa,
     )

@@ -31,20 +31,31 @@ pub(crate) struct Claim {
 const BLOCKS_SHIFT: u32 = 32;
 const NEXT_MASK: u64 = (1 << BLOCKS_SHIFT) - 1;
 
+/// Words of ready bits that lie together: they are read for every block, and written but twice a task.
+const WORDS_TOGETHER: usize = 16;
+
+/// A piece of memory that threads share as a whole.
+type ReadyWords = CachePadded<[AtomicU64; WORDS_TOGETHER]>;
+
 /// Ready instances and their unclaimed blocks.
 #[derive(Debug)]
 pub(crate) struct Board {
     n_tasks: usize,
+    /// Words of ready bits of a slot.
     words: usize,
-    ready: Vec<CachePadded<AtomicU64>>,
+    /// All slots' words, each slot's in pieces of its own.
+    ready: Vec<ReadyWords>,
     claims: Vec<CachePadded<AtomicU64>>,
 }
 
 impl Board {
     pub(crate) fn new(n_tasks: usize) -> Self {
         let words = n_tasks.div_ceil(64);
-        let zeros = |n: usize| (0..n).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
-        Self { n_tasks, words, ready: zeros(SLOTS * words), claims: zeros(SLOTS * n_tasks) }
+        let zero = || AtomicU64::new(0);
+        let pieces = SLOTS * words.div_ceil(WORDS_TOGETHER);
+        let ready = |_| CachePadded::new(std::array::from_fn(|_| zero()));
+        let claims = (0..SLOTS * n_tasks).map(|_| CachePadded::new(zero())).collect();
+        Self { n_tasks, words, ready: (0..pieces).map(ready).collect(), claims }
     }
 
     /// Makes an instance's blocks claimable. The caller is the only one who may post this place, and posts it again only
@@ -67,7 +78,7 @@ impl Board {
             let slot = (oldest + age) % SLOTS;
             for w in 0..self.words {
                 // Relaxed: a bit is a hint, `claim_block` decides; who must not miss one has it from `Sleep`.
-                let mut bits = self.ready[slot * self.words + w].load(Ordering::Relaxed);
+                let mut bits = self.word(slot, w).load(Ordering::Relaxed);
                 while bits != 0 {
                     let position = w * 64 + bits.trailing_zeros() as usize;
                     bits &= bits - 1;
@@ -111,7 +122,7 @@ impl Board {
             let slot = (oldest + a) % SLOTS;
             let words = if a < age { self.words } else { place.position / 64 + 1 };
             (0..words).any(|w| {
-                let mut bits = self.ready[slot * self.words + w].load(Ordering::Relaxed);
+                let mut bits = self.word(slot, w).load(Ordering::Relaxed);
                 if a == age && w == place.position / 64 {
                     bits &= (1 << (place.position % 64)) - 1;
                 }
@@ -125,8 +136,13 @@ impl Board {
     }
 
     fn ready_word(&self, place: Place) -> (&AtomicU64, u64) {
-        let word = &self.ready[place.slot * self.words + place.position / 64];
-        (word, 1 << (place.position % 64))
+        (self.word(place.slot, place.position / 64), 1 << (place.position % 64))
+    }
+
+    /// Ready bits of 64 positions.
+    fn word(&self, slot: usize, index: usize) -> &AtomicU64 {
+        let pieces = self.words.div_ceil(WORDS_TOGETHER);
+        &self.ready[slot * pieces + index / WORDS_TOGETHER][index % WORDS_TOGETHER]
     }
 }
 
@@ -162,6 +178,22 @@ mod tests {
         assert!(board.has_more_urgent(place(1, 90), 1));
         assert!(board.has_more_urgent(place(2, 0), 1));
         assert!(!board.has_more_urgent(place(2, 0), 2));
+    }
+
+    #[test]
+    fn tasks_of_all_words_are_found_in_order() {
+        let n_tasks = 64 * (2 * WORDS_TOGETHER + 1);
+        let board = Board::new(n_tasks);
+        let positions: Vec<usize> = (0..n_tasks).rev().step_by(61).collect();
+        for slot in [2, 0] {
+            positions.iter().for_each(|&position| board.post(place(slot, position), 1));
+        }
+        let last = place(0, n_tasks - 1);
+        assert!(board.has_more_urgent(last, 2));
+        let order: Vec<_> = std::iter::from_fn(|| board.claim(2)).map(|c| c.place).collect();
+        let posted = |slot| positions.iter().rev().map(move |&position| place(slot, position));
+        assert_eq!(order, posted(2).chain(posted(0)).collect::<Vec<_>>());
+        assert!(!board.has_more_urgent(last, 2));
     }
 
     #[test]

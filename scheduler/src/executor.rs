@@ -7,6 +7,7 @@ use crossbeam::channel::{Receiver, unbounded};
 use lockstep_comm::{CommError, Communicator};
 use lockstep_traces::Recorder;
 
+use crate::drill::Drill;
 use crate::error::ScheduleError;
 use crate::iteration::{Iteration, IterationReport};
 use crate::program::{Lease, Program};
@@ -133,16 +134,45 @@ impl Executor {
     /// # Errors
     /// The feed's own, or a [`ScheduleError`] naming the task or peer that failed.
     pub fn run<F: Feed>(&mut self, program: &Arc<Program>, feed: &mut F) -> Result<(), F::Error> {
+        self.serve(program, None, feed)
+    }
+
+    /// Runs iterations of a program whose blocks do what the drill says: nothing is read, computed or reported. The program
+    /// is one rank's.
+    ///
+    /// # Errors
+    /// The feed's own, or a [`ScheduleError`] naming the task that failed.
+    ///
+    /// # Panics
+    /// The drill has no blocks.
+    pub fn drill<F: Feed>(
+        &mut self,
+        program: &Arc<Program>,
+        drill: Drill,
+        feed: &mut F,
+    ) -> Result<(), F::Error> {
+        assert!(drill.blocks_per_task > 0, "a task has at least one block");
+        self.serve(program, Some(drill), feed)
+    }
+
+    fn serve<F: Feed>(
+        &mut self,
+        program: &Arc<Program>,
+        drill: Option<Drill>,
+        feed: &mut F,
+    ) -> Result<(), F::Error> {
         self.check(program)?;
         let lease = program.store().lease()?;
         let (sender, events) = unbounded();
-        let session = Arc::new(Session::new(
+        let mut session = Session::new(
             Arc::clone(program),
             self.comm.as_ref(),
             self.recorder.clone(),
             Arc::clone(&self.stop),
             sender,
-        ));
+        );
+        session.drill = drill;
+        let session = Arc::new(session);
         self.router.set(Some(Arc::clone(&session)));
         self.workers.serve(&session);
         let mut running = Running { executor: self, session: &session, lease, finished: false };
@@ -272,6 +302,8 @@ impl<F: Feed> Feeder<'_, F> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use lockstep_graph::zoo;
 
     use super::*;
@@ -289,6 +321,57 @@ mod tests {
 
         fn report(&mut self, _: &IterationReport) -> Result<(), ScheduleError> {
             Ok(())
+        }
+    }
+
+    /// Feeds some iterations and counts those that come back.
+    struct Counted {
+        left: u64,
+        recycled: u64,
+    }
+
+    impl Feed for Counted {
+        type Error = ScheduleError;
+
+        fn next(&mut self) -> Result<Option<Iteration>, ScheduleError> {
+            let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
+            self.left = left;
+            Ok(Some(rehearsal::iteration(0, 1)))
+        }
+
+        fn report(&mut self, _: &IterationReport) -> Result<(), ScheduleError> {
+            unreachable!("a drill computes nothing that could be reported")
+        }
+
+        fn recycle(&mut self, _: Iteration) {
+            self.recycled += 1;
+        }
+    }
+
+    #[test]
+    fn a_drill_runs_the_blocks_of_every_task() {
+        let program = rehearsal::program(zoo::golden::mlp().expect("it is valid"), 1);
+        for workers in [1, 2, 3] {
+            let config = WorkerConfig {
+                workers,
+                cores: None,
+                spins: 5,
+                name: "worker".to_owned(),
+                recorder: Recorder::off(),
+                on_step: None,
+            };
+            let mut executor = Executor::start(&config, None, Arc::default()).expect("threads");
+            let ran = Arc::new(AtomicUsize::new(0));
+            let counter = Arc::clone(&ran);
+            let block = Arc::new(move || {
+                counter.fetch_add(1, Ordering::Relaxed);
+            });
+            let mut feed = Counted { left: 7, recycled: 0 };
+            executor
+                .drill(&program, Drill { blocks_per_task: 5, block }, &mut feed)
+                .expect("nothing fails");
+            assert_eq!(ran.load(Ordering::Relaxed), 7 * 5 * program.n_tasks());
+            assert_eq!(feed.recycled, 7);
         }
     }
 

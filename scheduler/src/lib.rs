@@ -5,6 +5,7 @@
 //! | memory that outlives iterations | [`ParameterStore`] |
 //! | a plan bound to kernels, buffers, exchanges | [`Program`] |
 //! | one rank's threads | [`Executor`], [`WorkerConfig`] |
+//! | what handing out work costs | [`Executor::drill`] |
 //! | where minibatches come from | [`Feed`], [`Iteration`] |
 //!
 //! A compute task is a number of blocks. Ready tasks stand on a board in priority order; workers claim blocks with one
@@ -15,7 +16,9 @@ mod sync;
 mod sleep;
 mod board;
 mod cpus;
+mod caches;
 mod error;
+mod drill;
 mod iteration;
 #[cfg(debug_assertions)]
 mod ledger;
@@ -26,7 +29,9 @@ mod executor;
 #[cfg(all(test, not(loom)))]
 mod rehearsal;
 
+pub use caches::{CacheLevel, cache_levels, detect_caches};
 pub use cpus::{Cores, pin_current_thread};
+pub use drill::Drill;
 pub use error::{ScheduleError, panic_message};
 pub use executor::{Executor, Feed, Router};
 pub use iteration::{Iteration, IterationReport, LocalSamples};

@@ -25,9 +25,10 @@ pub(crate) fn program(network: Network, minibatch: usize) -> Arc<Program> {
         mode: Mode::Train { momentum: true },
         strategy: Strategy::Data,
         platform: Platform::default(),
+        fuse: true,
     };
     let plan = Plan::compile(Arc::clone(&network), options).unwrap();
-    let store = StoreOptions { rank: 0, ranks: 1, momentum: true };
+    let store = StoreOptions { rank: 0, ranks: 1, momentum: true, fuse: true };
     let store = Arc::new(ParameterStore::new(&network, isa, store).unwrap());
     let bind = BindOptions { rank: 0, decay_all: true };
     Arc::new(Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap())

@@ -16,6 +16,7 @@ use lockstep_graph::TaskId;
 use lockstep_traces::{ExchangeSpan, Recorder};
 
 use crate::board::{Board, Place, SLOTS};
+use crate::drill::Drill;
 use crate::error::ScheduleError;
 use crate::iteration::{Iteration, IterationReport};
 #[cfg(debug_assertions)]
@@ -39,6 +40,8 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) program: Arc<Program>,
+    /// What runs in place of the program's own blocks.
+    pub(crate) drill: Option<Drill>,
     pub(crate) board: Board,
     pub(crate) sleep: Sleep,
     /// Weak: the communicator's callbacks lead here, and it must end when its owner drops it.
@@ -96,6 +99,7 @@ impl Session {
             failure: Mutex::new(None),
             #[cfg(debug_assertions)]
             ledger: Ledger::default(),
+            drill: None,
             program,
         };
         for slot in 0..SLOTS {
@@ -122,7 +126,8 @@ impl Session {
         for &task in self.program.sources() {
             self.count_down(Instance { slot, task }, &mut ready);
         }
-        self.make_ready(ready);
+        let pieces = self.make_ready(ready);
+        self.announce(pieces);
     }
 
     /// Takes a complete iteration's data back, to use its buffers again.
@@ -172,14 +177,16 @@ impl Session {
         let _ = self.events.send(Event::Report(report));
     }
 
-    /// A worker has done `blocks` blocks of the instance at `place`.
+    /// A worker has done `blocks` blocks of the instance at `place`, and looks at the board next.
     pub(crate) fn blocks_done(&self, place: Place, blocks: usize) {
         let task = self.program.task_at(place.position);
         let instance = Instance { slot: place.slot, task };
         let done = u32::try_from(blocks).expect("block counts fit in 32 bits");
         // AcqRel: whoever does the last block sees what the others wrote, and passes it on.
         if self.blocks_left[self.index(instance)].fetch_sub(done, Ordering::AcqRel) == done {
-            self.finish(instance);
+            let pieces = self.finish(instance);
+            // One of them is the worker's own: it finds that or something more urgent.
+            self.announce(pieces.saturating_sub(1));
         }
     }
 
@@ -190,7 +197,8 @@ impl Session {
         let index = usize::try_from(token % n).expect("tokens are made in `make_ready`");
         let instance = Instance { slot, task: TaskId::from_index(index) };
         self.record_exchange(instance);
-        self.finish(instance);
+        let pieces = self.finish(instance);
+        self.announce(pieces);
     }
 
     /// An exchange in the trace, from its submission to now.
@@ -215,11 +223,18 @@ impl Session {
         });
     }
 
-    /// Releases the successors of a finished instance and of all that finish with it, having nothing to do.
-    fn finish(&self, instance: Instance) {
+    /// Releases the successors of a finished instance and of all that finish with it, having nothing to do; returns the
+    /// number of blocks that became claimable, for the caller to announce.
+    fn finish(&self, instance: Instance) -> usize {
         let mut ready = Vec::new();
         self.count_successors_down(instance, &mut ready);
-        self.make_ready(ready);
+        self.make_ready(ready)
+    }
+
+    fn announce(&self, pieces: usize) {
+        if pieces > 0 {
+            self.sleep.announce(pieces);
+        }
     }
 
     fn count_successors_down(&self, instance: Instance, ready: &mut Vec<Instance>) {
@@ -245,8 +260,9 @@ impl Session {
         }
     }
 
-    /// Posts compute tasks, submits communication tasks, and finishes at once what has no blocks this time.
-    fn make_ready(&self, mut ready: Vec<Instance>) {
+    /// Posts compute tasks, submits communication tasks, and finishes at once what has no blocks this time; returns the
+    /// number of blocks posted.
+    fn make_ready(&self, mut ready: Vec<Instance>) -> usize {
         let mut pieces = 0;
         while let Some(instance) = ready.pop() {
             let Instance { slot, task } = instance;
@@ -270,7 +286,10 @@ impl Session {
                 }
                 continue;
             }
-            let blocks = self.program.blocks(task, &self.iteration(slot));
+            let blocks = match &self.drill {
+                Some(drill) => drill.blocks_per_task,
+                None => self.program.blocks(task, &self.iteration(slot)),
+            };
             if blocks == 0 {
                 self.count_successors_down(instance, &mut ready);
                 continue;
@@ -280,9 +299,7 @@ impl Session {
             self.board.post(Place { slot, position: self.program.position(task) }, blocks);
             pieces += blocks;
         }
-        if pieces > 0 {
-            self.sleep.announce(pieces);
-        }
+        pieces
     }
 
     fn index(&self, instance: Instance) -> usize {

@@ -156,14 +156,19 @@ impl Worker<'_> {
             if let Some(hook) = &self.config.on_step {
                 hook(step);
             }
-            // Scoring counts its own steps; a trace is of training.
-            let traced = self.config.recorder.records(step) && program.trains();
+            // Scoring counts its own steps; a trace is of training, a tally of either.
+            let recorder = &self.config.recorder;
+            let traced = recorder.records(step) && (program.trains() || recorder.tallies());
             let (mut block, mut done) = (block, 0);
             loop {
                 let slice = traced.then(|| self.slice(program, task, block, &iteration));
-                let scratch =
-                    Scratch { values: self.scratch.as_slice_mut(), counts: &mut self.counts };
-                program.run_block(task, block, &iteration, session, scratch);
+                if let Some(drill) = &session.drill {
+                    (drill.block)();
+                } else {
+                    let scratch =
+                        Scratch { values: self.scratch.as_slice_mut(), counts: &mut self.counts };
+                    program.run_block(task, block, &iteration, session, scratch);
+                }
                 drop(slice);
                 done += 1;
                 if session.board.has_more_urgent(place, session.oldest_slot()) {

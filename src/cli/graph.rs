@@ -67,6 +67,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
             mode: Mode::Train { momentum: true },
             strategy: Strategy::Data,
             platform: Platform::default(),
+            fuse: true,
         },
     )?;
     let text = match args.format {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use lockstep::RunError;
 use lockstep::ops::{Isa, peak};
-use lockstep::scheduler::Cores;
+use lockstep::scheduler::{CacheLevel, Cores, cache_levels};
 
 use super::inputs;
 
@@ -31,8 +31,8 @@ pub(super) fn run(_args: &Args) -> Result<(), RunError> {
         cores.in_mask(),
         cores.usable()
     );
-    for (name, size) in caches() {
-        println!("{name:<18} {size}");
+    for CacheLevel { level, bytes } in cache_levels() {
+        println!("L{level} cache           {} KB", bytes >> 10);
     }
     let available: Vec<_> = Isa::all_available().into_iter().map(Isa::name).collect();
     println!("instruction sets   {}", available.join(" "));
@@ -64,25 +64,4 @@ fn cpu_name() -> String {
         || std::env::consts::ARCH.to_owned(),
         |l| l.trim_start_matches([' ', '\t', ':']).to_owned(),
     )
-}
-
-/// Name and size of the first core's caches, as the system tells them.
-fn caches() -> Vec<(String, String)> {
-    let read = |index: usize, file: &str| {
-        fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{file}"))
-            .map(|text| text.trim().to_owned())
-            .ok()
-    };
-    let mut caches = Vec::new();
-    for index in 0..8 {
-        let (Some(level), Some(kind), Some(size)) =
-            (read(index, "level"), read(index, "type"), read(index, "size"))
-        else {
-            continue;
-        };
-        if kind != "Instruction" {
-            caches.push((format!("L{level} cache"), size));
-        }
-    }
-    caches
 }

@@ -6,6 +6,7 @@ mod graph;
 mod info;
 mod inputs;
 mod metrics;
+mod plan;
 mod resident;
 mod score;
 mod signals;
@@ -35,6 +36,8 @@ enum Command {
     Score(score::Args),
     /// Print a network or its task graph
     Graph(graph::Args),
+    /// Print how a network's layers will be shared and cut, and how long that should take
+    Plan(plan::Args),
     /// Tell what this machine has, and what a run would choose
     Info(info::Args),
     /// Measure kernels and networks against this machine's own peak
@@ -49,6 +52,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Train(args) => train::run(&args),
         Command::Score(args) => score::run(&args),
         Command::Graph(args) => graph::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Trace(args) => trace::run(&args),

@@ -108,7 +108,7 @@ fn local_rank(
 }
 
 /// Of several ranks' errors the cause: not the loss of a peer, nor a request to stop, where another rank has more to say.
-fn first_cause(outcomes: Vec<Result<Outcome, RunError>>) -> Result<Outcome, RunError> {
+pub(super) fn first_cause<T>(outcomes: Vec<Result<T, RunError>>) -> Result<T, RunError> {
     let mut first: Option<(bool, usize, RunError)> = None;
     let mut outcome = None;
     for (rank, result) in outcomes.into_iter().enumerate() {
@@ -171,7 +171,7 @@ fn communicating_rank(
     }
 }
 
-fn start_communicator(
+pub(super) fn start_communicator(
     threads: &Threads,
     endpoint: impl Into<Endpoint>,
     router: &Arc<Router>,
@@ -210,7 +210,7 @@ fn start_communicator(
 }
 
 /// Turns a panic on a rank's own thread into an error: its peers must be told.
-fn guarded<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
+pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
     catch_unwind(AssertUnwindSafe(run))
         .unwrap_or_else(|payload| Err(RunError::Panicked { message: panic_message(&*payload) }))
 }

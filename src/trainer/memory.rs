@@ -5,8 +5,18 @@ use std::fs;
 /// Bytes of this process in physical memory now; 0 where the system does not tell.
 #[must_use]
 pub(super) fn resident_bytes() -> u64 {
+    status_bytes("VmRSS:")
+}
+
+/// The most bytes that this process has had in physical memory; 0 where the system does not tell.
+#[must_use]
+pub fn peak_resident_bytes() -> u64 {
+    status_bytes("VmHWM:")
+}
+
+fn status_bytes(key: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
     let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
@@ -47,5 +57,6 @@ mod tests {
     #[test]
     fn a_running_process_is_resident() {
         assert!(resident_bytes() > 1 << 20);
+        assert!(peak_resident_bytes() >= resident_bytes());
     }
 }

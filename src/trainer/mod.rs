@@ -4,6 +4,7 @@ mod facts;
 mod feed;
 mod finishers;
 mod job;
+mod measure;
 mod memory;
 mod observer;
 mod options;
@@ -13,6 +14,8 @@ mod threads;
 
 pub use finishers::Finishers;
 pub use job::{merge_traces, train};
+pub use measure::{MeasureJob, Measurement, Pace, Stretch, measure};
+pub use memory::peak_resident_bytes;
 pub use observer::{EpochRecord, Observer, RunStart, Score, Silent, StepRecord};
 pub use options::{Decay, Job, Length, Ranks, RunOptions, Sgd, TraceOptions};
 pub use rank::Outcome;

@@ -140,6 +140,7 @@ impl Rank<'_> {
             rank: self.rank(),
             ranks: self.ranks(),
             momentum: self.job.options.sgd.momentum != 0.0,
+            fuse: true,
         };
         Ok(Arc::new(ParameterStore::new(&self.job.network, self.job.options.isa, options)?))
     }
@@ -172,6 +173,7 @@ impl Rank<'_> {
                 mode,
                 strategy: options.strategy,
                 platform: Platform::default(),
+                fuse: true,
             },
         )?)
     }

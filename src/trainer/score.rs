@@ -53,7 +53,7 @@ impl std::fmt::Debug for ScoreJob {
 pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     check_fit(&job.network, &*job.data)?;
     check_weights(&job.network, &job.weights, &job.weights_path)?;
-    let alone = StoreOptions { rank: 0, ranks: 1, momentum: false };
+    let alone = StoreOptions { rank: 0, ranks: 1, momentum: false, fuse: true };
     let store = Arc::new(ParameterStore::new(&job.network, job.isa, alone)?);
     for layer in job.network.layers() {
         for param in &layer.params {
@@ -69,6 +69,7 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
             mode: Mode::Score,
             strategy: Strategy::Data,
             platform: Platform::default(),
+            fuse: true,
         },
     )?;
     let options = BindOptions { rank: 0, decay_all: true };

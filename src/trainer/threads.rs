@@ -13,6 +13,9 @@ use super::options::RunOptions;
 /// Looks an idle worker takes before it sleeps, where every thread has a core to itself.
 const SPINS: u32 = 200;
 
+/// Looks where a machine has no other rank: waking a worker costs more than the looks, and nobody needs the core.
+const SPINS_ALONE: u32 = 2000;
+
 /// Looks before sleeping where compute threads may share cores with others.
 const SPINS_SHARED: u32 = 10;
 
@@ -109,7 +112,13 @@ impl Threads {
 
     /// How long idle workers look for work before they sleep.
     pub(super) fn spins(&self) -> u32 {
-        if self.placement().is_some() { SPINS } else { SPINS_SHARED }
+        if self.ranks_on_machine == 1 {
+            SPINS_ALONE
+        } else if self.placement().is_some() {
+            SPINS
+        } else {
+            SPINS_SHARED
+        }
     }
 
     /// A thread name that tells ranks of one process apart. The system shows 15 bytes.

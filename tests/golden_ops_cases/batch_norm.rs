@@ -2,7 +2,7 @@
 
 use lockstep::ops::{
     BatchNorm, BatchNormBackward, BatchNormBackwardStats, BatchNormDesc, BatchNormEval,
-    BatchNormForward, BatchNormStats, Isa, Tiles,
+    BatchNormForward, BatchNormMerge, BatchNormStats, Isa, TensorRegion, Tiles,
 };
 
 use super::Case;
@@ -14,6 +14,8 @@ pub(super) fn check(case: &Case, isa: Isa) {
         maps: x.maps(),
         eps: case.parameter("eps"),
         momentum: case.parameter("momentum"),
+        src_activation: None,
+        dst_activation: None,
     };
     let plan = BatchNorm::new(desc, isa).expect("PyTorch took it");
     let row = |name: &str| padded(&case.tensor(name).values, isa);
@@ -39,8 +41,15 @@ impl Layer<'_> {
         let Layer { case, plan, src, wei, .. } = self;
         let (mb, maps) = (case.tensor("x").mb(), plan.desc().maps);
         let counts = &[(mb * maps.h * maps.w) as u64];
-        let stats = &run(plan.stats_blocks(mb), plan.stats_len(), |block, stats| {
+        let len = plan.stats_slices(mb) * plan.stats_len();
+        let slices = &run(plan.stats_blocks(mb), len, |block, stats| {
             plan.stats(block, BatchNormStats { mb, src, stats });
+        })[..];
+        let regions = (0..plan.stats_slices(mb)).map(|slice| plan.stats_region(slice, mb));
+        let count = |r: TensorRegion| (r.samples.len() * r.rows.len() * maps.w) as u64;
+        let slice_counts = &regions.map(count).collect::<Vec<_>>()[..];
+        let stats = &run(1, plan.stats_len(), |_, merged| {
+            plan.merge_stats(BatchNormMerge { slices, counts: slice_counts, merged });
         });
         let mut saved = vec![f32::NAN; plan.stats_len()];
         let dst = run(plan.forward_blocks(mb), src.len(), |block, dst| {
@@ -74,9 +83,11 @@ impl Layer<'_> {
         let Layer { case, plan, src, wei, .. } = self;
         let (mb, maps) = (case.tensor("x").mb(), plan.desc().maps);
         let diff_dst = &blocked(case.tensor("d_out"), self.isa);
-        let sums = run(plan.backward_stats_blocks(mb), plan.stats_len(), |block, sums| {
+        let len = plan.stats_slices(mb) * plan.stats_len();
+        let slices = run(plan.backward_stats_blocks(mb), len, |block, sums| {
             plan.backward_stats(block, BatchNormBackwardStats { mb, src, diff_dst, saved, sums });
         });
+        let sums = run(1, plan.stats_len(), |_, merged| plan.merge_sums(&slices, merged));
         let (diff_bia, diff_wei) = sums.split_at(plan.channels());
         case.compare("d_bias", &diff_bia[..maps.c]);
         case.compare("d_weight", &diff_wei[..maps.c]);

@@ -27,6 +27,8 @@ pub(super) fn check(case: &Case, isa: Isa) {
         groups,
         bias: case.has("bias"),
         src_layout: Layout::Blocked(isa.lanes()),
+        src_activation: None,
+        dst_activation: None,
     };
     let plan = Conv2d::new(desc, isa).expect("PyTorch took it");
     let src = blocked(x, isa);
@@ -89,7 +91,10 @@ fn check_data(case: &Case, isa: Isa, plan: &Conv2d) {
     let blocks = plan.backward_data_blocks(mb);
     let diff_src = run(blocks, blocked_len(x, isa), |block, diff_src| {
         let (wei, scratch) = (&turned, &mut scratch[..]);
-        plan.backward_data(block, Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch });
+        plan.backward_data(
+            block,
+            Conv2dBackwardData { mb, diff_dst, wei, src: None, diff_src, scratch },
+        );
     });
     case.compare("d_x", &plain(&diff_src, x.maps(), isa));
 }

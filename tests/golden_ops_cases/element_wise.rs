@@ -2,7 +2,7 @@
 
 use lockstep::ops::{
     Activation, ActivationBackward, ActivationDesc, ActivationForward, ActivationKind, Add,
-    AddDesc, AddForward, Concat, ConcatBackward, ConcatDesc, ConcatForward, Isa,
+    AddDesc, AddFinish, AddForward, Concat, ConcatBackward, ConcatDesc, ConcatForward, Isa,
 };
 
 use super::Case;
@@ -33,13 +33,14 @@ pub(super) fn check_activation(case: &Case, isa: Isa) {
 
 pub(super) fn check_add(case: &Case, isa: Isa) {
     let (inputs, out) = (case.inputs(), case.tensor("out"));
-    let desc = AddDesc { maps: out.maps(), terms: inputs.len() };
+    let desc = AddDesc { maps: out.maps(), terms: inputs.len(), finish: AddFinish::Sum };
     let plan = Add::new(desc, isa).expect("PyTorch took it");
     let terms: Vec<_> = inputs.iter().map(|name| blocked(case.tensor(name), isa)).collect();
     let terms: Vec<_> = terms.iter().map(Vec::as_slice).collect();
     let mb = out.mb();
     let dst = run(plan.forward_blocks(mb), blocked_len(out, isa), |block, dst| {
-        plan.forward(block, AddForward { mb, src: Some(terms[0]), others: &terms[1..], dst });
+        let (src, others, value) = (Some(terms[0]), &terms[1..], None);
+        plan.forward(block, AddForward { mb, src, others, value, dst });
     });
     case.compare("out", &plain(&dst, out.maps(), isa));
     // The gradient of each term is that of the sum, which is not computed but shared.

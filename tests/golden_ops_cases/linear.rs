@@ -10,7 +10,13 @@ use super::tensors::{blocked, blocked_len, plain, run};
 pub(super) fn check(case: &Case, isa: Isa) {
     let (x, weight, out) = (case.tensor("x"), case.tensor("weight"), case.tensor("out"));
     let [out_features, in_features] = weight.shape[..] else { panic!("a weight has two axes") };
-    let desc = LinearDesc { in_features, out_features, bias: case.has("bias") };
+    let desc = LinearDesc {
+        in_features,
+        out_features,
+        bias: case.has("bias"),
+        src_activation: None,
+        dst_activation: None,
+    };
     let plan = Linear::new(desc, isa).expect("PyTorch took it");
     let mut wei = vec![f32::NAN; plan.wei_len()];
     plan.pack_weights(&weight.values, &mut wei);
@@ -20,8 +26,10 @@ pub(super) fn check(case: &Case, isa: Isa) {
         bia
     });
     let (mb, src, wei) = (x.mb(), &blocked(x, isa), &wei);
+    let mut scratch = vec![f32::NAN; plan.forward_scratch_len()];
     let dst = run(plan.forward_blocks(mb), blocked_len(out, isa), |block, dst| {
-        plan.forward(block, LinearForward { mb, src, wei, bia: bia.as_deref(), dst });
+        let (bia, scratch) = (bia.as_deref(), &mut scratch[..]);
+        plan.forward(block, LinearForward { mb, src, wei, bia, dst, scratch });
     });
     case.compare("out", &plain(&dst, out.maps(), isa));
 
@@ -29,7 +37,8 @@ pub(super) fn check(case: &Case, isa: Isa) {
     let mut scratch = vec![f32::NAN; plan.backward_data_scratch_len()];
     let diff_src = run(plan.backward_data_blocks(mb), src.len(), |block, diff_src| {
         let scratch = &mut scratch[..];
-        plan.backward_data(block, LinearBackwardData { mb, diff_dst, wei, diff_src, scratch });
+        let io = LinearBackwardData { mb, diff_dst, wei, src: None, diff_src, scratch };
+        plan.backward_data(block, io);
     });
     case.compare("d_x", &plain(&diff_src, x.maps(), isa));
 

@@ -13,6 +13,7 @@ pub(super) fn check(case: &Case, isa: Isa) {
         alpha: case.parameter("alpha"),
         beta: case.parameter("beta"),
         k: case.parameter("k"),
+        src_activation: None,
     };
     let plan = Lrn::new(desc, isa).expect("PyTorch took it");
     let (mb, src) = (x.mb(), &blocked(x, isa));

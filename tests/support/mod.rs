@@ -104,10 +104,11 @@ impl Run {
                 mode: Mode::Train { momentum },
                 strategy: Strategy::Data,
                 platform: Platform::default(),
+                fuse: true,
             },
         )
         .unwrap();
-        let options = StoreOptions { rank, ranks: self.ranks, momentum };
+        let options = StoreOptions { rank, ranks: self.ranks, momentum, fuse: true };
         let store = Arc::new(ParameterStore::new(&self.network, self.isa, options).unwrap());
         self.each_parameter(|layer, param, name| {
             store.import(&self.network, layer, param, &self.initial[name]).unwrap();

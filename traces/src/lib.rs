@@ -12,6 +12,7 @@
 //! |---|---|
 //! | record a rank | [`RankTrace::start`], [`RankTrace::finish`] |
 //! | record on a thread | [`Recorder::enter_thread`], [`Recorder::task`], [`Recorder::exchange`] |
+//! | sum up where time goes, without a file | [`Tally`] |
 //! | end a recording from a signal handler's thread | [`RankTrace::finisher`] |
 //! | save what a killed process had recorded | [`recover`] |
 //! | put ranks together | [`merge`], [`rank_file`], [`clock_ns`] |
@@ -59,6 +60,7 @@
 mod event;
 mod vocabulary;
 mod recorder;
+mod tally;
 mod recording;
 mod clock;
 mod sink;
@@ -79,4 +81,5 @@ pub use merge::{MergeSummary, merge};
 pub use recorder::{ExchangeSpan, Recorder, TaskGuard, TaskSlice, ThreadGuard};
 pub use recording::{Finisher, RankTrace, TraceConfig, rank_file, raw_file};
 pub use render::recover;
+pub use tally::{Tally, TallyReport, TaskTime};
 pub use vocabulary::{exchange, pass};

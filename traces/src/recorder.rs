@@ -12,6 +12,7 @@ use tracing::{Dispatch, Level, dispatcher};
 use crate::backlog::Backlog;
 use crate::clock;
 use crate::event::{Event, Exchange, Task};
+use crate::tally::{Counts, Running};
 
 /// A rank's recording as its threads see it. Cheap to clone; off, it costs one branch a call.
 ///
@@ -20,6 +21,7 @@ use crate::event::{Event, Exchange, Task};
 #[derive(Debug, Clone)]
 pub struct Recorder {
     tap: Option<Arc<Tap>>,
+    tally: Option<Arc<Counts>>,
 }
 
 /// What all recorders of one recording share.
@@ -93,6 +95,7 @@ pub struct ExchangeSpan<'a> {
 #[must_use = "the slice ends when this is dropped"]
 pub struct TaskGuard {
     _span: Option<EnteredSpan>,
+    _counted: Option<Running>,
 }
 
 /// A thread's part in a recording: it lasts until this is dropped. Must stay on its thread.
@@ -108,11 +111,16 @@ impl Recorder {
     /// A recorder that records nothing.
     #[must_use]
     pub fn off() -> Recorder {
-        Recorder { tap: None }
+        Recorder { tap: None, tally: None }
     }
 
     pub(crate) fn new(tap: Arc<Tap>) -> Recorder {
-        Recorder { tap: Some(tap) }
+        Recorder { tap: Some(tap), tally: None }
+    }
+
+    /// A recorder that counts into a tally, whatever the step.
+    pub(crate) fn tallying(tally: Arc<Counts>) -> Recorder {
+        Recorder { tap: None, tally: Some(tally) }
     }
 
     /// Makes this thread a named row of the trace, for as long as the guard lives.
@@ -131,15 +139,27 @@ impl Recorder {
     #[inline]
     #[must_use]
     pub fn records(&self, step: u64) -> bool {
-        self.tap(step).is_some()
+        self.tap(step).is_some() || self.tallies()
+    }
+
+    /// Whether time is being counted into a [`Tally`](crate::Tally), which takes scoring as well as training; a trace is of
+    /// training.
+    #[inline]
+    #[must_use]
+    pub fn tallies(&self) -> bool {
+        self.tally.as_ref().is_some_and(|tally| tally.is_open())
     }
 
     /// Records a slice on this thread, from now until the guard is dropped.
     pub fn task(&self, slice: &TaskSlice<'_>) -> TaskGuard {
-        let Some(tap) = self.tap(slice.step) else { return TaskGuard { _span: None } };
+        let counted = self.tally.as_ref().filter(|tally| tally.is_open());
+        let counted = counted.map(|tally| tally.begin(slice));
+        let Some(tap) = self.tap(slice.step) else {
+            return TaskGuard { _span: None, _counted: counted };
+        };
         // One line for the begin, one for the end.
         if !tap.backlog.admit(2) {
-            return TaskGuard { _span: None };
+            return TaskGuard { _span: None, _counted: counted };
         }
         let event = Event::Task(Task {
             name: slice.name.into(),
@@ -163,11 +183,14 @@ impl Recorder {
                 event = %event
             )
         });
-        TaskGuard { _span: Some(span.entered()) }
+        TaskGuard { _span: Some(span.entered()), _counted: counted }
     }
 
     /// Records an exchange, on any thread of the rank, once it has completed.
     pub fn exchange(&self, span: &ExchangeSpan<'_>) {
+        if let Some(tally) = self.tally.as_ref().filter(|tally| tally.is_open()) {
+            tally.exchange(span);
+        }
         let Some(tap) = self.tap(span.step) else { return };
         tap.emit(&Event::Exchange(Exchange {
             name: span.name.into(),

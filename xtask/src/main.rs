@@ -18,7 +18,7 @@ enum Command {
     Validate,
     /// Check the lock-free protocols in every interleaving
     Loom,
-    /// Race `lockstep train` against PyTorch on the same network, data and schedule
+    /// Race Lockstep against PyTorch, by turns: mnist, nets or layers
     Race(race::Args),
 }
 

@@ -3,6 +3,10 @@
 //! Layers are walked in reverse order. For each: the terms of its output's gradient are summed where there are
 //! several, the weight gradient is computed, then the data gradient, then follow the exchange and the update. The
 //! weight gradient comes first in this order so that its exchange travels while the data gradient is computed.
+//!
+//! Where the gradient of an activation function is folded into the task that writes the gradient of its output
+//! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
+//! passes it on.
 
 use super::lowering::{Lowering, Operands, VALUE_BYTES};
 use super::plan::Mode;
@@ -30,18 +34,34 @@ impl Lowering<'_> {
         if let [only] = terms[..] {
             return only;
         }
-        let sum = self.tensor(layer, TensorRole::ActivationGradient);
+        let folded = self.fusion.is_folded_into_sum(layer.id);
+        let sum = self.gradient_tensor(layer.id, folded);
         let bytes = self.activation_bytes(layer.id);
-        let n_terms = terms.len() as f64;
-        let price = Price::compute((n_terms - 1.0) * bytes / VALUE_BYTES, (n_terms + 1.0) * bytes);
+        if folded {
+            terms.push(self.activation(layer.id));
+        }
+        // As many additions as there are terms, less one, and with a slope a multiplication; each tensor moves once.
+        let reads = terms.len() as f64;
+        let price = Price::compute((reads - 1.0) * bytes / VALUE_BYTES, (reads + 1.0) * bytes);
         let operands = Operands::new(terms, [sum]).in_place();
         self.emit(layer, TaskKind::AccumulateGradient, operands, price);
         sum
     }
 
+    /// A tensor for the gradient of a layer's output; where the gradient of an activation is folded, that of its input.
+    fn gradient_tensor(&mut self, layer: LayerId, folded: bool) -> TensorId {
+        let mut layer = self.network.layer(layer);
+        if folded {
+            layer = self.network.layer(layer.inputs[0]);
+        }
+        self.tensor(layer, TensorRole::ActivationGradient)
+    }
+
     fn layer_backward(&mut self, layer: &Layer, gradient: TensorId) {
         let sums = match &layer.kind {
-            LayerKind::BatchNorm(_) => Some(self.gradient_statistics(layer, gradient)),
+            LayerKind::BatchNorm(norm) => {
+                Some(self.gradient_statistics(layer, gradient, norm.statistics))
+            }
             _ => None,
         };
         let parameter_gradient = self.backward_weights(layer, gradient, sums);
@@ -51,14 +71,25 @@ impl Lowering<'_> {
         }
     }
 
-    /// This rank's gradient sums of a batch normalization.
-    fn gradient_statistics(&mut self, layer: &Layer, gradient: TensorId) -> TensorId {
-        let sums = self.tensor(layer, TensorRole::LocalGradientSums);
+    /// This rank's gradient sums of a batch normalization: by slices, or merged where they are to be gathered.
+    fn gradient_statistics(
+        &mut self,
+        layer: &Layer,
+        gradient: TensorId,
+        statistics: Statistics,
+    ) -> TensorId {
+        let sums = self.tensor(layer, TensorRole::SliceGradientSums);
         let bytes = self.activation_bytes(layer.id);
         let reads = [self.activation(layer.inputs[0]), gradient, self.batch_statistics(layer)];
         let price = Price::compute(4.0 * bytes / VALUE_BYTES, 2.0 * bytes);
         self.emit(layer, TaskKind::GradientStatistics, Operands::new(reads, [sums]), price);
-        sums
+        if !self.gathers(statistics) {
+            return sums;
+        }
+        let local = self.tensor(layer, TensorRole::LocalGradientSums);
+        let operands = Operands::new([sums], [local]);
+        self.emit(layer, TaskKind::MergeGradientStatistics, operands, Price::default());
+        local
     }
 
     fn batch_statistics(&self, layer: &Layer) -> TensorId {
@@ -105,6 +136,7 @@ impl Lowering<'_> {
             LayerKind::Flatten if self.is_one_pixel(layer.inputs[0]) => {
                 self.pass_on(&wanted, gradient);
             }
+            _ if self.fusion.is_gradient_folded(layer.id) => self.pass_on(&wanted, gradient),
             _ => self.compute_backward_data(layer, &wanted, gradient, sums),
         }
     }
@@ -118,7 +150,8 @@ impl Lowering<'_> {
 
     /// Reads after the gradient: convolution: backward weights; linear: parameters; activation functions: their
     /// output; max pooling and local response normalization: input; batch normalization: input, batch
-    /// statistics, parameters, gathered gradient sums.
+    /// statistics, parameters, gathered gradient sums. Where the gradient of an activation is folded in, last the
+    /// activation, which is the input, if it is not among these already; dropout reads its output instead.
     fn compute_backward_data(
         &mut self,
         layer: &Layer,
@@ -143,11 +176,10 @@ impl Lowering<'_> {
             LayerKind::BatchNorm(norm) => {
                 let local = sums.expect("batch normalization has gradient sums");
                 let (channels, ..) = layer.shape.maps();
-                let gathered = match norm.statistics {
-                    Statistics::Minibatch => {
-                        self.gather(layer, local, TensorRole::GatheredGradientSums, 2 * channels)
-                    }
-                    Statistics::PerRank => local,
+                let gathered = if self.gathers(norm.statistics) {
+                    self.gather(layer, local, TensorRole::GatheredGradientSums, 2 * channels)
+                } else {
+                    local
                 };
                 reads.extend([source, self.batch_statistics(layer)]);
                 reads.extend(parameters);
@@ -155,9 +187,15 @@ impl Lowering<'_> {
             }
             _ => {}
         }
+        let folded = self.src_activation(layer).is_some();
+        match &layer.kind {
+            LayerKind::Dropout(_) if folded => reads.push(output),
+            _ if folded && !reads.contains(&source) => reads.push(source),
+            _ => {}
+        }
         let mut writes = Vec::new();
         for &input in wanted {
-            writes.push(self.tensor(self.network.layer(input), TensorRole::ActivationGradient));
+            writes.push(self.gradient_tensor(input, folded));
         }
         for (&input, &term) in wanted.iter().zip(&writes).rev() {
             self.layers[input.index()].gradient_terms.push(term);

@@ -9,6 +9,11 @@ impl Lowering<'_> {
     /// Emits every layer's forward tasks in topological order.
     pub(super) fn forward(&mut self) {
         for layer in self.network.layers() {
+            if let Some(producer) = self.fusion.producer(layer.id) {
+                // The task of the layer before has written it.
+                self.layers[layer.id.index()].activation = self.layers[producer.index()].activation;
+                continue;
+            }
             let activation = match &layer.kind {
                 LayerKind::SoftmaxCrossEntropy(_) => continue,
                 LayerKind::Input => self.load(layer),
@@ -76,8 +81,14 @@ impl Lowering<'_> {
     fn plain_forward(&mut self, layer: &Layer) -> TensorId {
         let mut reads: Vec<_> = layer.inputs.iter().map(|&i| self.activation(i)).collect();
         reads.extend(self.parameters(layer));
-        let activation = self.tensor(layer, TensorRole::Activation);
-        let mut operands = Operands::new(reads, [activation]);
+        let activation = self.tensor(self.written(layer), TensorRole::Activation);
+        let mut writes = vec![activation];
+        if let Some(norm) = self.statistics_along(layer) {
+            let slices = self.tensor(self.network.layer(norm), TensorRole::SliceStatistics);
+            self.layers[norm.index()].slice_statistics = Some(slices);
+            writes.push(slices);
+        }
+        let mut operands = Operands::new(reads, writes);
         if matches!(
             layer.kind,
             LayerKind::Relu
@@ -88,41 +99,59 @@ impl Lowering<'_> {
         ) {
             operands = operands.in_place();
         }
-        self.emit(layer, TaskKind::Forward, operands, self.forward_price(layer));
+        let mut price = self.forward_price(layer);
+        price.flops += self.along_price(layer);
+        self.emit(layer, TaskKind::Forward, operands, price);
         activation
     }
 
     /// Flops of the layer's samples; bytes of inputs, output and parameters, each once.
     pub(super) fn forward_price(&self, layer: &Layer) -> Price {
-        let flops = self.network.forward_flops_per_sample(layer.id) as f64 * self.local_minibatch;
+        let flops = self.flops(layer.id);
         let bytes = self.input_bytes(layer)
             + self.activation_bytes(layer.id)
             + Self::parameter_bytes(layer);
         Price::compute(flops, bytes)
     }
 
-    /// Statistics of this rank, those of all ranks, then the normalization itself.
+    /// Flops of a layer's forward pass for this rank's samples.
+    fn flops(&self, layer: LayerId) -> f64 {
+        self.network.forward_flops_per_sample(layer) as f64 * self.local_minibatch
+    }
+
+    /// What an activation that a layer's forward task computes along adds to its price: arithmetic, but no memory.
+    fn along_price(&self, layer: &Layer) -> f64 {
+        self.fusion.dst_activation(layer.id).map_or(0.0, |along| self.flops(along))
+    }
+
+    /// Statistics of this rank, unless the layer before has computed them, those of all ranks, then the normalization itself.
     fn batch_norm(&mut self, layer: &Layer, statistics: Statistics) -> TensorId {
         let source = self.activation(layer.inputs[0]);
         let bytes = self.activation_bytes(layer.id);
-        let local = self.tensor(layer, TensorRole::LocalStatistics);
-        let price = Price::compute(3.0 * bytes / VALUE_BYTES, 2.0 * bytes);
-        self.emit(layer, TaskKind::Statistics, Operands::new([source], [local]), price);
-        let (channels, ..) = layer.shape.maps();
-        let statistics = match statistics {
-            Statistics::Minibatch => {
-                self.gather(layer, local, TensorRole::GatheredStatistics, 2 * channels)
-            }
-            Statistics::PerRank => local,
+        let slices = self.layers[layer.id.index()].slice_statistics.unwrap_or_else(|| {
+            let slices = self.tensor(layer, TensorRole::SliceStatistics);
+            let price = Price::compute(5.0 * bytes / VALUE_BYTES, bytes);
+            self.emit(layer, TaskKind::Statistics, Operands::new([source], [slices]), price);
+            slices
+        });
+        let statistics = if self.gathers(statistics) {
+            let local = self.tensor(layer, TensorRole::LocalStatistics);
+            let operands = Operands::new([slices], [local]);
+            self.emit(layer, TaskKind::MergeStatistics, operands, Price::default());
+            let (channels, ..) = layer.shape.maps();
+            self.gather(layer, local, TensorRole::GatheredStatistics, 2 * channels)
+        } else {
+            slices
         };
         let parameters = self.parameters(layer);
-        let activation = self.tensor(layer, TensorRole::Activation);
+        let activation = self.tensor(self.written(layer), TensorRole::Activation);
         let batch = self.tensor(layer, TensorRole::BatchStatistics);
         let running = self.tensor(layer, TensorRole::RunningStatistics);
         self.layers[layer.id.index()].batch_statistics = Some(batch);
         let reads = [Some(source), parameters, Some(statistics), Some(running)];
         let operands = Operands::new(reads.into_iter().flatten(), [activation, batch, running]);
-        let price = Price::compute(2.0 * bytes / VALUE_BYTES, 2.0 * bytes);
+        let flops = 2.0 * bytes / VALUE_BYTES + self.along_price(layer);
+        let price = Price::compute(flops, 2.0 * bytes);
         self.emit(layer, TaskKind::Forward, operands, price);
         activation
     }
@@ -131,11 +160,12 @@ impl Lowering<'_> {
         let source = self.activation(layer.inputs[0]);
         let parameters = self.parameters(layer);
         let running = self.tensor(layer, TensorRole::RunningStatistics);
-        let activation = self.tensor(layer, TensorRole::Activation);
+        let activation = self.tensor(self.written(layer), TensorRole::Activation);
         let reads = [Some(source), parameters, Some(running)];
-        let operands = Operands::new(reads.into_iter().flatten(), [activation]);
+        let operands = Operands::new(reads.into_iter().flatten(), [activation]).in_place();
         let bytes = self.activation_bytes(layer.id);
-        let price = Price::compute(2.0 * bytes / VALUE_BYTES, 2.0 * bytes);
+        let flops = 2.0 * bytes / VALUE_BYTES + self.along_price(layer);
+        let price = Price::compute(flops, 2.0 * bytes);
         self.emit(layer, TaskKind::Forward, operands, price);
         activation
     }

@@ -1,8 +1,9 @@
 //! The lowering of a network into tasks: state and small steps that the passes share.
 
+use super::fusion::Fusion;
 use super::plan::{Mode, PlanOptions};
 use crate::cost::Price;
-use crate::layer::{Layer, LayerId};
+use crate::layer::{Layer, LayerId, Statistics};
 use crate::network::Network;
 use crate::placement::{Mesh, Placement, share};
 use crate::task::{InPlace, NewTask, TaskGraph, TaskGraphBuilder, TaskKind, TensorId, TensorRole};
@@ -19,6 +20,8 @@ pub(super) struct LayerTensors {
     pub(super) activation: Option<TensorId>,
     pub(super) parameters: Option<TensorId>,
     pub(super) batch_statistics: Option<TensorId>,
+    /// Of a batch normalization: what the task of the layer before writes along.
+    pub(super) slice_statistics: Option<TensorId>,
     /// Terms of the gradient with respect to the layer's output, in consumer order.
     pub(super) gradient_terms: Vec<TensorId>,
     /// True where parameters lie at or before the layer, so that its output's gradient is needed.
@@ -30,6 +33,7 @@ pub(super) struct LayerTensors {
 pub(super) struct Lowering<'a> {
     pub(super) network: &'a Network,
     pub(super) options: &'a PlanOptions,
+    pub(super) fusion: &'a Fusion,
     pub(super) builder: TaskGraphBuilder,
     pub(super) layers: Vec<LayerTensors>,
     /// Samples that the busiest rank has; prices are for that rank.
@@ -37,7 +41,7 @@ pub(super) struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    pub(super) fn new(network: &'a Network, options: &'a PlanOptions) -> Self {
+    pub(super) fn new(network: &'a Network, options: &'a PlanOptions, fusion: &'a Fusion) -> Self {
         let mut layers = vec![LayerTensors::default(); network.layers().len()];
         for layer in network.layers() {
             let upstream = layer.inputs.iter().any(|i| layers[i.index()].needs_gradient);
@@ -45,7 +49,8 @@ impl<'a> Lowering<'a> {
             layers[layer.id.index()].needs_gradient = own || upstream;
         }
         let local_minibatch = share(options.minibatch, options.ranks, 0).len() as f64;
-        Self { network, options, builder: TaskGraphBuilder::default(), layers, local_minibatch }
+        let builder = TaskGraphBuilder::default();
+        Self { network, options, fusion, builder, layers, local_minibatch }
     }
 
     pub(super) fn run(mut self, loss: LayerId) -> TaskGraph {
@@ -82,6 +87,8 @@ impl<'a> Lowering<'a> {
             TensorRole::Velocity => (Placement::parameter(mesh), "velocity"),
             TensorRole::BackwardWeights => (Placement::parameter(mesh), "backward_weights"),
             TensorRole::RunningStatistics => (Placement::parameter(mesh), "running_statistics"),
+            TensorRole::SliceStatistics => (Placement::activation(mesh), "slice_statistics"),
+            TensorRole::SliceGradientSums => (Placement::activation(mesh), "slice_gradient_sums"),
             TensorRole::LocalStatistics => (Placement::activation(mesh), "local_statistics"),
             TensorRole::GatheredStatistics => (Placement::parameter(mesh), "gathered_statistics"),
             TensorRole::BatchStatistics => (Placement::parameter(mesh), "batch_statistics"),
@@ -122,12 +129,46 @@ impl<'a> Lowering<'a> {
         self.builder.task(NewTask {
             kind,
             layer: layer.id,
-            name: format!("{}.{}", layer.name, kind.pass()),
+            name: self.task_name(layer, kind),
             reads,
             writes,
             in_place,
             price,
         });
+    }
+
+    /// Layer and pass, `conv1.forward`; with the activation layer whose work the task also does, `conv1+relu1.forward`.
+    fn task_name(&self, layer: &Layer, kind: TaskKind) -> String {
+        let along = match kind {
+            TaskKind::Forward => {
+                self.fusion.dst_activation(layer.id).or(self.statistics_along(layer))
+            }
+            TaskKind::BackwardData => self.src_activation(layer),
+            _ => None,
+        };
+        let along =
+            along.map_or_else(String::new, |id| format!("+{}", self.network.layer(id).name));
+        format!("{}{along}.{}", layer.name, kind.pass())
+    }
+
+    /// The layer whose output a layer's forward task writes: its own, or that of the activation that it computes along.
+    pub(super) fn written(&self, layer: &Layer) -> &'a Layer {
+        self.network.layer(self.fusion.dst_activation(layer.id).unwrap_or(layer.id))
+    }
+
+    /// The batch normalization whose statistics a layer's forward task computes of its output.
+    pub(super) fn statistics_along(&self, layer: &Layer) -> Option<LayerId> {
+        self.fusion.statistics(layer.id).filter(|_| self.trains())
+    }
+
+    /// True where the batch statistics of a normalization are gathered from several ranks.
+    pub(super) fn gathers(&self, statistics: Statistics) -> bool {
+        statistics == Statistics::Minibatch && self.ranks() > 1
+    }
+
+    /// The activation layer by whose slope a layer's data gradient multiplies.
+    pub(super) fn src_activation(&self, layer: &Layer) -> Option<LayerId> {
+        self.fusion.src_activation(self.network, layer.id)
     }
 
     /// Emits the exchange that gives every rank the small per-rank tensor of all ranks; with one rank, nothing:

@@ -2,10 +2,12 @@
 
 mod backward;
 mod forward;
+mod fusion;
 mod lowering;
 mod plan;
 mod strategy;
 
+pub use fusion::Fusion;
 pub use plan::{Mode, Plan, PlanOptions};
 pub use strategy::Strategy;
 

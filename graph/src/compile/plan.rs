@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fusion::Fusion;
 use super::lowering::Lowering;
 use super::strategy::Strategy;
 use crate::cost::{Platform, Price};
@@ -35,6 +36,9 @@ pub struct PlanOptions {
     pub strategy: Strategy,
     /// Machine numbers for priorities.
     pub platform: Platform,
+    /// Whether activations and their gradients are computed by the tasks next to them ([`Fusion`]). The values are the
+    /// same to the bit; the store that the plan is bound to must have been made alike.
+    pub fuse: bool,
 }
 
 /// A network compiled for a minibatch, a number of ranks and a strategy. Every rank compiles the same plan.
@@ -51,6 +55,7 @@ pub struct PlanOptions {
 ///     mode: Mode::Train { momentum: true },
 ///     strategy: Strategy::Data,
 ///     platform: Platform::default(),
+///     fuse: true,
 /// }).unwrap();
 /// // Two convolutions and two linear layers are exchanged; the first layer has no data gradient.
 /// let count = |kind| plan.tasks().tasks().filter(|t| t.kind == kind).count();
@@ -62,6 +67,7 @@ pub struct PlanOptions {
 pub struct Plan {
     network: Arc<Network>,
     options: PlanOptions,
+    fusion: Fusion,
     tasks: TaskGraph,
 }
 
@@ -80,8 +86,9 @@ impl Plan {
         let loss = network
             .loss()
             .ok_or_else(|| GraphError::NoLoss { network: network.name().to_owned() })?;
-        let tasks = Lowering::new(&network, &options).run(loss);
-        Ok(Self { network, options, tasks })
+        let fusion = Fusion::new(&network, options.fuse);
+        let tasks = Lowering::new(&network, &options, &fusion).run(loss);
+        Ok(Self { network, options, fusion, tasks })
     }
 
     /// The network.
@@ -94,6 +101,12 @@ impl Plan {
     #[must_use]
     pub fn options(&self) -> &PlanOptions {
         &self.options
+    }
+
+    /// Which tasks do the work of activation layers along with their own.
+    #[must_use]
+    pub fn fusion(&self) -> &Fusion {
+        &self.fusion
     }
 
     /// The tasks of one iteration.

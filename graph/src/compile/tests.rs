@@ -6,18 +6,23 @@ use super::{Mode, Plan, PlanOptions, Strategy};
 use crate::builder::NetworkBuilder;
 use crate::cost::Platform;
 use crate::error::GraphError;
-use crate::layer::{BatchNorm, Conv2d, Dropout, Linear, SoftmaxCrossEntropy};
+use crate::layer::{BatchNorm, Conv2d, Dropout, LayerKind, Linear, SoftmaxCrossEntropy};
 use crate::network::Network;
-use crate::task::{Hazard, TaskKind};
+use crate::task::{Hazard, TaskKind, TensorId, TensorRole};
 use crate::zoo;
 
 fn compile(network: Network, ranks: usize, mode: Mode) -> Plan {
+    compile_with(network, ranks, mode, true)
+}
+
+fn compile_with(network: Network, ranks: usize, mode: Mode, fuse: bool) -> Plan {
     let options = PlanOptions {
         minibatch: 13,
         ranks,
         mode,
         strategy: Strategy::Data,
         platform: Platform::default(),
+        fuse,
     };
     Plan::compile(Arc::new(network), options).unwrap()
 }
@@ -48,7 +53,7 @@ fn two_layers() -> Network {
 
 #[test]
 fn one_rank_exchanges_nothing_and_the_first_layer_has_no_data_gradient() {
-    let plan = compile(two_layers(), 1, TRAIN);
+    let plan = compile_with(two_layers(), 1, TRAIN, false);
     let expected = [
         "data.load",
         "a.forward",
@@ -65,6 +70,78 @@ fn one_rank_exchanges_nothing_and_the_first_layer_has_no_data_gradient() {
         "a.update",
     ];
     assert_eq!(names(&plan), expected);
+}
+
+#[test]
+fn an_activation_is_computed_by_the_layer_before_and_its_gradient_by_the_layer_after() {
+    let plan = compile(two_layers(), 1, TRAIN);
+    let expected = [
+        "data.load",
+        "a+s.forward",
+        "b.forward",
+        "loss.loss",
+        "loss.metrics",
+        "loss.report",
+        "b.backward_weights",
+        "b+s.backward_data",
+        "b.update",
+        "a.backward_weights",
+        "a.update",
+    ];
+    assert_eq!(names(&plan), expected);
+    let tensors = |name: &str| {
+        let task = plan.tasks().tasks().find(|t| t.name == name).unwrap();
+        let names = |ids: &[TensorId]| {
+            ids.iter().map(|&t| plan.tasks().tensor(t).name.clone()).collect::<Vec<_>>()
+        };
+        (names(&task.reads), names(&task.writes))
+    };
+    let text = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
+    let forward = (text(&["data.activation", "a.parameters"]), text(&["s.activation"]));
+    assert_eq!(tensors("a+s.forward"), forward);
+    // The slope is told from the activation's output, and what is written is the gradient of its input.
+    let reads = text(&["b.gradient", "b.parameters", "s.activation"]);
+    assert_eq!(tensors("b+s.backward_data"), (reads, text(&["a.gradient"])));
+}
+
+#[test]
+fn activations_whose_neighbors_cannot_help_keep_their_tasks() {
+    let mut net = NetworkBuilder::new("alone");
+    let data = net.input("data", (3, 6, 6)).unwrap();
+    let conv = net.conv2d("conv", data, Conv2d::new(4, 3).pad(1)).unwrap();
+    // Two layers read `conv`, so `first` cannot take its place; two layers read `first`: the sum takes the slope.
+    let first = net.relu("first", conv).unwrap();
+    let sum = net.add("sum", &[conv, first]).unwrap();
+    // A sum cannot keep padding zero under a sigmoid.
+    let second = net.sigmoid("second", sum).unwrap();
+    // A concatenation takes no slopes.
+    let third = net.tanh("third", second).unwrap();
+    let both = net.concat("both", &[third, first]).unwrap();
+    let flat = net.flatten("flat", both).unwrap();
+    let fc = net.linear("fc", flat, Linear::new(2)).unwrap();
+    // Nor does the loss.
+    let last = net.relu("last", fc).unwrap();
+    net.softmax_cross_entropy("loss", last, SoftmaxCrossEntropy::default()).unwrap();
+    let plan = compile(net.build().unwrap(), 1, TRAIN);
+    let passes = |layer: &str| {
+        let names = names(&plan).into_iter();
+        let passes = names.filter_map(|n| n.split_once('.')).filter(|(l, _)| *l == layer);
+        passes.map(|(_, pass)| pass).collect::<Vec<_>>()
+    };
+    assert_eq!(passes("first"), ["forward", "accumulate_gradient"]);
+    assert_eq!(passes("second"), ["forward", "backward_data"]);
+    assert_eq!(passes("third"), ["forward", "backward_data"]);
+    assert_eq!(passes("fc+last"), ["forward"]);
+    assert_eq!(passes("last"), ["backward_data"]);
+}
+
+#[test]
+fn residual_blocks_have_no_task_of_an_activation() {
+    let plan = compile(zoo::golden::small_resnet().unwrap(), 2, TRAIN);
+    for task in plan.tasks().tasks() {
+        let is_relu = matches!(plan.network().layer(task.layer).kind, LayerKind::Relu);
+        assert!(!is_relu || task.kind == TaskKind::AccumulateGradient, "{}", task.name);
+    }
 }
 
 #[test]
@@ -93,11 +170,11 @@ fn several_ranks_exchange_each_layers_parameters_and_gather_the_loss() {
 #[test]
 fn a_layers_next_forward_waits_for_its_own_parameters_and_for_no_others() {
     let plan = compile(two_layers(), 2, TRAIN);
-    assert!(has_edge(&plan, "a.part_broadcast", "a.forward", true));
+    assert!(has_edge(&plan, "a.part_broadcast", "a+s.forward", true));
     assert!(has_edge(&plan, "b.part_broadcast", "b.forward", true));
-    assert!(!has_edge(&plan, "b.part_broadcast", "a.forward", true));
+    assert!(!has_edge(&plan, "b.part_broadcast", "a+s.forward", true));
     // Parameters are overwritten only when this iteration has read them for the last time.
-    assert!(has_edge(&plan, "b.backward_data", "b.update", false));
+    assert!(has_edge(&plan, "b+s.backward_data", "b.update", false));
     assert!(has_edge(&plan, "b.update", "b.part_broadcast", false));
 }
 
@@ -117,16 +194,19 @@ fn the_weight_gradient_comes_before_the_data_gradient_when_it_is_exchanged() {
 
 #[test]
 fn gradients_at_a_fan_out_are_summed_in_layer_order() {
-    let plan = compile(zoo::golden::small_resnet().unwrap(), 1, TRAIN);
-    let sums: Vec<_> = plan
-        .tasks()
-        .tasks()
-        .filter(|t| t.kind == TaskKind::AccumulateGradient)
-        .map(|t| t.reads.iter().map(|&r| plan.tasks().tensor(r).layer).collect::<Vec<_>>())
-        .collect();
-    // Both blocks read their input twice.
-    assert_eq!(sums.len(), 2);
-    assert!(sums.iter().all(|terms| terms.len() == 2));
+    for fuse in [false, true] {
+        let plan = compile_with(zoo::golden::small_resnet().unwrap(), 1, TRAIN, fuse);
+        let sums: Vec<_> = plan
+            .tasks()
+            .tasks()
+            .filter(|t| t.kind == TaskKind::AccumulateGradient)
+            .map(|t| t.reads.iter().map(|&r| plan.tasks().tensor(r).role).collect::<Vec<_>>())
+            .collect();
+        // Both blocks read their input twice. The second one's is a ReLU's output, which gives the slope.
+        let gradient = TensorRole::ActivationGradient;
+        let second = [gradient, gradient, TensorRole::Activation];
+        assert_eq!(sums, [&second[..if fuse { 3 } else { 2 }], &[gradient, gradient]]);
+    }
 }
 
 #[test]
@@ -194,6 +274,7 @@ fn empty_minibatches_and_networks_without_a_loss_are_refused() {
         mode: TRAIN,
         strategy: Strategy::Data,
         platform: Platform::default(),
+        fuse: true,
     };
     let network = Arc::new(two_layers());
     let refused = Plan::compile(Arc::clone(&network), options).unwrap_err();

@@ -14,7 +14,7 @@ use crate::zoo;
 
 const ITERATIONS: usize = 3;
 
-fn plan(network: Network, ranks: usize, mode: Mode) -> (Plan, MemoryPlan) {
+fn plan(network: Network, ranks: usize, mode: Mode, fuse: bool) -> (Plan, MemoryPlan) {
     let mut plan = Plan::compile(
         Arc::new(network),
         PlanOptions {
@@ -23,6 +23,7 @@ fn plan(network: Network, ranks: usize, mode: Mode) -> (Plan, MemoryPlan) {
             mode,
             strategy: Strategy::Data,
             platform: Platform::default(),
+            fuse,
         },
     )
     .unwrap();
@@ -71,8 +72,8 @@ fn users(graph: &TaskGraph, tensor: TensorId) -> Vec<TaskId> {
     graph.tasks().filter(touches).map(|t| t.id).collect()
 }
 
-fn check(network: Network, ranks: usize, mode: Mode) {
-    let (plan, memory) = plan(network, ranks, mode);
+fn check(network: Network, ranks: usize, mode: Mode, fuse: bool) {
+    let (plan, memory) = plan(network, ranks, mode, fuse);
     let graph = plan.tasks();
     let n = graph.tasks().len();
     let unrolled = unrolled(graph);
@@ -115,24 +116,27 @@ fn check(network: Network, ranks: usize, mode: Mode) {
 fn shared_memory_is_never_used_by_two_unordered_tasks() {
     for mode in [Mode::Train { momentum: true }, Mode::Score] {
         for ranks in [1, 2] {
-            check(zoo::golden::lenet().unwrap(), ranks, mode);
-            check(zoo::golden::small_resnet().unwrap(), ranks, mode);
+            for fuse in [false, true] {
+                check(zoo::golden::lenet().unwrap(), ranks, mode, fuse);
+                check(zoo::golden::small_resnet().unwrap(), ranks, mode, fuse);
+            }
         }
     }
 }
 
 #[test]
 fn scoring_needs_two_activations_at_a_time_however_deep_the_network() {
-    let (plan, memory) = plan(zoo::golden::small_vgg().unwrap(), 1, Mode::Score);
+    let (plan, memory) = plan(zoo::golden::small_vgg().unwrap(), 1, Mode::Score, true);
     let elements = |name: &str| 8 * plan.network().find(name).unwrap().shape.elements();
-    // The widest moment: the input of the first convolution and its output, in which the ReLU works in place.
+    // The widest moment: the input of the first convolution and its output, to which the ReLU has been applied.
     let widest = elements("data") + elements("0");
     assert!(memory.len() <= widest + 4096, "{} {widest}", memory.len());
 }
 
 #[test]
 fn activation_functions_work_in_place() {
-    let (plan, memory) = plan(zoo::golden::lenet().unwrap(), 2, Mode::Train { momentum: true });
+    let train = Mode::Train { momentum: true };
+    let (plan, memory) = plan(zoo::golden::lenet().unwrap(), 2, train, false);
     for task in plan.tasks().tasks().filter(|t| t.in_place.is_some()) {
         assert!(memory.is_in_place(task), "{}", task.name);
     }
@@ -141,7 +145,7 @@ fn activation_functions_work_in_place() {
 #[test]
 fn what_travels_between_ranks_shares_with_nothing() {
     let (plan, memory) =
-        plan(zoo::golden::small_resnet().unwrap(), 2, Mode::Train { momentum: true });
+        plan(zoo::golden::small_resnet().unwrap(), 2, Mode::Train { momentum: true }, true);
     let graph = plan.tasks();
     for task in graph.tasks().filter(|t| t.kind.is_communication()) {
         for &tensor in task.reads.iter().chain(&task.writes) {

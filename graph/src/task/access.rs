@@ -39,13 +39,17 @@ pub enum TensorRole {
     BackwardWeights,
     /// Running mean and variance of a batch normalization.
     RunningStatistics,
-    /// This rank's mean and squared deviations of a batch normalization's input.
+    /// Mean and squared deviations of slices of a batch normalization's input on this rank.
+    SliceStatistics,
+    /// [`TensorRole::SliceStatistics`] merged into those of the whole rank.
     LocalStatistics,
     /// [`TensorRole::LocalStatistics`] of every rank.
     GatheredStatistics,
     /// Mean and inverse deviation over the minibatch, kept for the backward pass.
     BatchStatistics,
-    /// This rank's sums for a batch normalization's gradients.
+    /// Sums for a batch normalization's gradients over slices of this rank's samples.
+    SliceGradientSums,
+    /// [`TensorRole::SliceGradientSums`] added up.
     LocalGradientSums,
     /// [`TensorRole::LocalGradientSums`] of every rank.
     GatheredGradientSums,

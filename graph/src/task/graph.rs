@@ -38,11 +38,15 @@ impl TaskId {
 pub enum TaskKind {
     /// Brings the minibatch's samples into the input tensor. Writes: activation.
     Load,
-    /// A layer's output. Reads: one activation an input, parameters?, statistics? (batch normalization: gathered when
-    /// training, running when scoring). Writes: activation, batch statistics?, running statistics?.
+    /// A layer's output. Reads: one activation an input, parameters?, statistics? (batch normalization: slices or gathered
+    /// when training, running when scoring). Writes: activation, then batch statistics and running statistics (batch
+    /// normalization) or slice statistics (a convolution before one).
     Forward,
-    /// Batch normalization: this rank's statistics. Reads: activation. Writes: local statistics.
+    /// Batch normalization: statistics of slices of this rank's samples, where the layer before does not compute them along.
+    /// Reads: activation. Writes: slice statistics.
     Statistics,
+    /// Batch normalization over several ranks: this rank's statistics. Reads: slice statistics. Writes: local statistics.
+    MergeStatistics,
     /// Loss of every sample and, when training, its gradient. Reads: logits. Writes: sample losses, activation gradient?.
     Loss,
     /// Sums the samples' losses and hits. Reads: sample losses. Writes: local metrics.
@@ -53,12 +57,16 @@ pub enum TaskKind {
     AccumulateGradient,
     /// A convolution's weights rearranged for its data gradient. Reads: parameters. Writes: backward weights.
     PackWeights,
-    /// Batch normalization: this rank's gradient sums. Reads: activation, gradient, batch statistics. Writes: local gradient sums.
+    /// Batch normalization: gradient sums of slices of this rank's samples. Reads: activation, gradient, batch statistics.
+    /// Writes: slice gradient sums.
     GradientStatistics,
+    /// Batch normalization over several ranks: this rank's gradient sums. Reads: slice gradient sums. Writes: local gradient
+    /// sums.
+    MergeGradientStatistics,
     /// A layer's gradient with respect to its inputs. Reads: gradient of the output, then what the layer needs (see the
     /// compiler). Writes: one gradient an input that needs one.
     BackwardData,
-    /// A layer's gradient with respect to its parameters. Reads: activation, gradient (batch normalization: local gradient sums). Writes: parameter gradient.
+    /// A layer's gradient with respect to its parameters. Reads: activation, gradient (batch normalization: slice or local gradient sums). Writes: parameter gradient.
     BackwardWeights,
     /// Communication: each rank ends owning its strip of the summed gradient. Reads and writes: parameter gradient.
     PartReduce,
@@ -84,12 +92,14 @@ impl TaskKind {
             Self::Load => "load",
             Self::Forward => "forward",
             Self::Statistics => "statistics",
+            Self::MergeStatistics => "merge_statistics",
             Self::Loss => "loss",
             Self::Metrics => "metrics",
             Self::Report => "report",
             Self::AccumulateGradient => "accumulate_gradient",
             Self::PackWeights => "pack_weights",
             Self::GradientStatistics => "gradient_statistics",
+            Self::MergeGradientStatistics => "merge_gradient_statistics",
             Self::BackwardData => "backward_data",
             Self::BackwardWeights => "backward_weights",
             Self::PartReduce => "part_reduce",

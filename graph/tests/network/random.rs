@@ -170,6 +170,7 @@ proptest! {
             mode: Mode::Train { momentum: true },
             strategy: Parallelism::Data,
             platform: Platform::default(),
+            fuse: true,
         };
         let mut plan = Plan::compile(Arc::new(net), options).unwrap();
         let updates = plan.tasks().tasks().filter(|t| t.kind == TaskKind::Update).count();

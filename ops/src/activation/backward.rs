@@ -1,5 +1,7 @@
 //! The gradients of the three functions, found from their values.
 
+use super::desc::ActivationKind;
+use crate::Isa;
 use crate::simd::{Kernel, Simd};
 
 /// Consecutive elements of a block.
@@ -11,6 +13,15 @@ pub(super) struct Gradients<'a> {
 }
 
 impl Gradients<'_> {
+    /// Computes the gradients of one of the functions.
+    pub(super) fn dispatch(self, kind: ActivationKind, isa: Isa) {
+        match kind {
+            ActivationKind::Relu => isa.dispatch(Relu(self)),
+            ActivationKind::Sigmoid => isa.dispatch(Sigmoid(self)),
+            ActivationKind::Tanh => isa.dispatch(Tanh(self)),
+        }
+    }
+
     /// Stores `f(dst, diff_dst)`.
     #[inline(always)]
     fn map<S: Simd>(self, simd: S, f: impl Fn(S::F32, S::F32) -> S::F32) {
@@ -31,41 +42,35 @@ impl Gradients<'_> {
     }
 }
 
-pub(super) struct Relu<'a>(pub(super) Gradients<'a>);
+struct Relu<'a>(Gradients<'a>);
 
 impl Kernel for Relu<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let zero = simd.zero();
-        self.0.map(simd, |dst, diff| {
-            // A NaN of the forward pass compares false, and must not turn into a zero.
-            simd.select_unordered(dst, dst, simd.select_gt(dst, zero, diff, zero))
-        });
+        self.0.map(simd, |dst, diff| ActivationKind::Relu.gradient(simd, dst, diff));
     }
 }
 
-pub(super) struct Sigmoid<'a>(pub(super) Gradients<'a>);
+struct Sigmoid<'a>(Gradients<'a>);
 
 impl Kernel for Sigmoid<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let one = simd.splat(1.0);
-        self.0.map(simd, |dst, diff| simd.mul(diff, simd.mul(dst, simd.sub(one, dst))));
+        self.0.map(simd, |dst, diff| ActivationKind::Sigmoid.gradient(simd, dst, diff));
     }
 }
 
-pub(super) struct Tanh<'a>(pub(super) Gradients<'a>);
+struct Tanh<'a>(Gradients<'a>);
 
 impl Kernel for Tanh<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let one = simd.splat(1.0);
-        self.0.map(simd, |dst, diff| simd.mul(diff, simd.sub(one, simd.mul(dst, dst))));
+        self.0.map(simd, |dst, diff| ActivationKind::Tanh.gradient(simd, dst, diff));
     }
 }

@@ -1,6 +1,7 @@
 //! The three functions, a vector at a time.
 
-use crate::simd::{Kernel, Simd, exp};
+use super::desc::ActivationKind;
+use crate::simd::{Kernel, Simd};
 
 /// Consecutive elements of a block.
 pub(super) struct Values<'a> {
@@ -35,8 +36,7 @@ impl Kernel for Relu<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let zero = simd.zero();
-        self.0.map(simd, |x| simd.max(x, zero));
+        self.0.map(simd, |x| ActivationKind::Relu.apply(simd, x));
     }
 }
 
@@ -47,9 +47,7 @@ impl Kernel for Sigmoid<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let one = simd.splat(1.0);
-        // Far to the left e^-x is infinite, and its inverse the zero that belongs there.
-        self.0.map(simd, |x| simd.div(one, simd.add(one, exp(simd, simd.sub(simd.zero(), x)))));
+        self.0.map(simd, |x| ActivationKind::Sigmoid.apply(simd, x));
     }
 }
 
@@ -60,35 +58,6 @@ impl Kernel for Tanh<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        self.0.map(simd, |x| tanh(simd, x));
+        self.0.map(simd, |x| ActivationKind::Tanh.apply(simd, x));
     }
-}
-
-/// Up to here the hyperbolic tangent is a polynomial, beyond it an exponential: 1 - 2 / (e^2x + 1) loses digits where
-/// the result is small.
-const TANH_POLYNOMIAL_MAX: f32 = 0.625;
-
-/// (tanh(x) - x) / x^3 as a polynomial in x^2, highest power first: the Chebyshev fit on 0..0.625^2, which is off by at
-/// most 1.9e-8 of tanh(x).
-const TANH_COEFFICIENTS: [f32; 5] =
-    [-0.006_096_714, 0.020_997_18, -0.053_850_91, 0.133_327_7, -0.333_333_3];
-
-#[inline(always)]
-fn tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
-    let (one, two) = (simd.splat(1.0), simd.splat(2.0));
-    let magnitude = simd.max(x, simd.sub(simd.zero(), x));
-
-    let square = simd.mul(x, x);
-    let mut polynomial = simd.zero();
-    for coefficient in TANH_COEFFICIENTS {
-        polynomial = simd.mul_add(polynomial, square, simd.splat(coefficient));
-    }
-    let small = simd.mul_add(simd.mul(polynomial, square), x, x);
-
-    let growth = exp(simd, simd.mul(two, magnitude));
-    let right = simd.sub(one, simd.div(two, simd.add(growth, one)));
-    let large = simd.select_gt(simd.zero(), x, simd.sub(simd.zero(), right), right);
-
-    // A NaN compares false and takes the polynomial, which is NaN.
-    simd.select_gt(magnitude, simd.splat(TANH_POLYNOMIAL_MAX), large, small)
 }

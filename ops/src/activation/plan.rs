@@ -131,11 +131,7 @@ impl Activation {
             diff_dst: diff_dst.map(|diff| &diff[at.clone()]),
             diff_src: diff_src.tile(at),
         };
-        match self.desc.kind {
-            ActivationKind::Relu => self.isa.dispatch(backward::Relu(gradients)),
-            ActivationKind::Sigmoid => self.isa.dispatch(backward::Sigmoid(gradients)),
-            ActivationKind::Tanh => self.isa.dispatch(backward::Tanh(gradients)),
-        }
+        gradients.dispatch(self.desc.kind, self.isa);
     }
 
     /// Zeroes the padded lanes of planes that hold the last channels: f(0) is not 0.

@@ -5,4 +5,4 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Add, AddDesc, AddForward};
+pub use plan::{Add, AddDesc, AddFinish, AddForward};

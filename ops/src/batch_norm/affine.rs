@@ -2,8 +2,8 @@
 
 use super::BatchNorm;
 use super::plan::Share;
-use crate::Tiles;
 use crate::simd::Simd;
+use crate::{ActivationKind, Tiles};
 
 /// `(x - mean) * scale + shift` of one channel block. The mean is taken off first: folded into the shift, it would
 /// cancel badly where it is large against the deviation.
@@ -11,6 +11,8 @@ pub(super) struct Affine<V> {
     pub(super) mean: V,
     pub(super) scale: V,
     pub(super) shift: V,
+    /// What becomes of the result, in how many lanes: of zero it need not be zero.
+    pub(super) activation: Option<(ActivationKind, usize)>,
 }
 
 impl<V: Copy> Affine<V> {
@@ -44,6 +46,10 @@ impl<V: Copy> Affine<V> {
 
     #[inline(always)]
     fn at<S: Simd<F32 = V>>(&self, simd: S, x: V) -> V {
-        simd.mul_add(simd.sub(x, self.mean), self.scale, self.shift)
+        let y = simd.mul_add(simd.sub(x, self.mean), self.scale, self.shift);
+        match self.activation {
+            Some((kind, real)) => simd.keep_first(kind.apply(simd, y), real),
+            None => y,
+        }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::BatchNorm;
 use super::plan::Share;
-use crate::Tiles;
 use crate::extent::expect_len;
 use crate::simd::{Kernel, Simd};
+use crate::{ActivationKind, Tiles};
 
 /// The tensors of a block of [`BatchNorm::backward`].
 #[derive(Debug)]
@@ -17,10 +17,10 @@ pub struct BatchNormBackward<'a> {
     pub wei: &'a [f32],
     /// What the forward pass saved.
     pub saved: &'a [f32],
-    /// What [`BatchNorm::backward_stats`] gave on every rank, in rank order. Empty if the statistics did not depend on
-    /// the samples (evaluation).
+    /// What [`BatchNorm::backward_stats`] gave for each slice of this rank, or what is merged of every rank, in rank
+    /// order. Empty if the statistics did not depend on the samples (evaluation).
     pub sums: &'a [f32],
-    /// Values a channel (samples · h · w) of each rank, as in the forward pass.
+    /// Values a channel (samples · h · w), in parts whose sum counts, as in the forward pass.
     pub counts: &'a [u64],
     /// The gradient of the output, or `None` where `diff_src` holds it already.
     pub diff_dst: Option<&'a [f32]>,
@@ -41,7 +41,8 @@ impl BatchNorm {
     /// diff_src = wei / std * (diff_dst - diff_bia / count - x * diff_wei / count)
     /// ```
     ///
-    /// with `diff_bia`, `diff_wei` and `count` over all ranks.
+    /// with `diff_bia`, `diff_wei` and `count` over all ranks, times the slope of an activation that `src` is the value
+    /// of ([`src_activation`](super::BatchNormDesc::src_activation)).
     ///
     /// # Panics
     ///
@@ -51,7 +52,6 @@ impl BatchNorm {
         expect_len(op, "src", io.src.len(), self.layout.len(io.mb));
         expect_len(op, "wei", io.wei.len(), self.channels());
         expect_len(op, "saved", io.saved.len(), self.stats_len());
-        expect_len(op, "sums", io.sums.len(), io.counts.len() * self.stats_len());
         if let Some(diff_dst) = io.diff_dst {
             expect_len(op, "diff_dst", diff_dst.len(), self.layout.len(io.mb));
         }
@@ -103,6 +103,7 @@ struct Gradient<V> {
     scale: V,
     mean_diff: V,
     mean_product: V,
+    activation: Option<ActivationKind>,
 }
 
 impl<V: Copy> Gradient<V> {
@@ -127,6 +128,7 @@ impl<V: Copy> Gradient<V> {
             scale: simd.mul(simd.load(&io.wei[first]), inverse_std),
             mean_diff: simd.div(diff, count),
             mean_product: simd.div(product, count),
+            activation: plan.desc.src_activation,
         }
     }
 
@@ -134,6 +136,11 @@ impl<V: Copy> Gradient<V> {
     fn at<S: Simd<F32 = V>>(&self, simd: S, src: V, diff: V) -> V {
         let normalized = simd.mul(simd.sub(src, self.mean), self.inverse_std);
         let through_variance = simd.mul(normalized, self.mean_product);
-        simd.mul(self.scale, simd.sub(simd.sub(diff, self.mean_diff), through_variance))
+        let centered = simd.sub(simd.sub(diff, self.mean_diff), through_variance);
+        let diff_src = simd.mul(self.scale, centered);
+        match self.activation {
+            Some(kind) => kind.gradient(simd, src, diff_src),
+            None => diff_src,
+        }
     }
 }

@@ -1,10 +1,12 @@
-//! A rank's own part of the sums that the gradient needs, which are the gradients of the parameters.
+//! A rank's own part of the sums that the gradient needs, slice by slice; they are the gradients of the parameters.
+
+use std::ops::Range;
 
 use super::BatchNorm;
 use super::sums::{Terms, add, sums};
-use crate::Tiles;
 use crate::extent::expect_len;
 use crate::simd::{Kernel, Simd};
+use crate::{TensorRegion, Tiles};
 
 /// The tensors of a block of [`BatchNorm::backward_stats`].
 #[derive(Debug)]
@@ -17,35 +19,71 @@ pub struct BatchNormBackwardStats<'a> {
     pub diff_dst: &'a [f32],
     /// What the forward pass saved.
     pub saved: &'a [f32],
-    /// Two rows, this rank's parts of the gradients of the parameters: `diff_bia`, the sums of `diff_dst`, then
-    /// `diff_wei`, the sums of `diff_dst` times the normalized input. Zero if `mb` is 0.
+    /// For each [slice](TensorRegion) two rows, its parts of the gradients of the parameters: `diff_bia`, the sums of
+    /// `diff_dst`, then `diff_wei`, the sums of `diff_dst` times the normalized input.
     pub sums: Tiles<'a>,
 }
 
 impl BatchNorm {
-    /// The number of blocks of the sums: one a channel block, samples or not.
-    pub fn backward_stats_blocks(&self, _mb: usize) -> usize {
-        self.channel_blocks()
+    /// The number of blocks of the sums; 0 without samples.
+    pub fn backward_stats_blocks(&self, mb: usize) -> usize {
+        self.slicing.blocks(mb)
     }
 
-    /// Computes the sums of one channel block over this rank's samples.
+    /// Computes the sums of one slice for a few channel blocks.
     ///
     /// # Panics
     ///
     /// If a buffer is too short.
     pub fn backward_stats(&self, block: usize, io: BatchNormBackwardStats<'_>) {
         let op = "batch_norm backward_stats";
+        let region = self.slicing.region(block, io.mb);
         expect_len(op, "src", io.src.len(), self.layout.len(io.mb));
         expect_len(op, "diff_dst", io.diff_dst.len(), self.layout.len(io.mb));
         expect_len(op, "saved", io.saved.len(), self.stats_len());
-        expect_len(op, "sums", io.sums.len(), self.stats_len());
-        self.isa.dispatch(SumsKernel { plan: self, channel_block: block, io });
+        expect_len(op, "sums", io.sums.len(), self.stats_slices(io.mb) * self.stats_len());
+        self.isa.dispatch(SumsKernel { plan: self, region, io });
+    }
+
+    /// Adds up the slices' sums in their order, for a caller that passes them on to other ranks. Zero without slices.
+    ///
+    /// # Panics
+    ///
+    /// If `merged` holds less than two rows.
+    pub fn merge_sums(&self, slices: &[f32], mut merged: Tiles<'_>) {
+        self.add_up(slices, 0..self.stats_len(), merged.tile(0..self.stats_len()));
+    }
+
+    /// Adds up the slices' sums in their order: the gradients of the parameters over this rank's samples. Zero without
+    /// slices.
+    ///
+    /// # Panics
+    ///
+    /// If a gradient holds less than [`channels`](Self::channels) elements.
+    pub fn parameter_gradients(
+        &self,
+        slices: &[f32],
+        mut diff_wei: Tiles<'_>,
+        mut diff_bia: Tiles<'_>,
+    ) {
+        let channels = self.channels();
+        self.add_up(slices, 0..channels, diff_bia.tile(0..channels));
+        self.add_up(slices, channels..2 * channels, diff_wei.tile(0..channels));
+    }
+
+    fn add_up(&self, slices: &[f32], part: Range<usize>, sums: &mut [f32]) {
+        sums.fill(0.0);
+        for slice in slices.chunks_exact(self.stats_len()) {
+            for (sum, term) in sums.iter_mut().zip(&slice[part.clone()]) {
+                *sum += term;
+            }
+        }
     }
 }
 
 struct SumsKernel<'a> {
     plan: &'a BatchNorm,
-    channel_block: usize,
+    region: TensorRegion,
     io: BatchNormBackwardStats<'a>,
 }
 
@@ -54,24 +92,23 @@ impl Kernel for SumsKernel<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let SumsKernel { plan, channel_block, mut io } = self;
-        let terms = GradientTerms {
-            mean: simd.load(&io.saved[plan.lanes(0, channel_block)]),
-            inverse_std: simd.load(&io.saved[plan.lanes(1, channel_block)]),
-        };
-        let mut total = [simd.zero(); 2];
-        // Sums of sums, so that rounding does not grow with the number of samples.
-        for first in (0..io.mb).step_by(plan.group) {
-            let mut group = [simd.zero(); 2];
-            for sample in first..(first + plan.group).min(io.mb) {
-                let plane = plan.plane(sample, channel_block);
-                let (src, diff) = (&io.src[plane.clone()], &io.diff_dst[plane]);
-                group = add(simd, group, sums(simd, terms, src, diff));
+        let SumsKernel { plan, region, mut io } = self;
+        let start = region.slice * plan.stats_len();
+        for channel_block in region.channel_blocks {
+            let [first, second] = [plan.lanes(0, channel_block), plan.lanes(1, channel_block)];
+            let terms = GradientTerms {
+                mean: simd.load(&io.saved[first.clone()]),
+                inverse_std: simd.load(&io.saved[second.clone()]),
+            };
+            let mut total = [simd.zero(); 2];
+            for sample in region.samples.clone() {
+                let at = plan.rows(sample, channel_block, &region.rows);
+                let (src, diff) = (&io.src[at.clone()], &io.diff_dst[at]);
+                total = add(simd, total, sums(simd, terms, src, diff));
             }
-            total = add(simd, total, group);
+            simd.store(io.sums.tile(start + first.start..start + first.end), total[0]);
+            simd.store(io.sums.tile(start + second.start..start + second.end), total[1]);
         }
-        simd.store(io.sums.tile(plan.lanes(0, channel_block)), total[0]);
-        simd.store(io.sums.tile(plan.lanes(1, channel_block)), total[1]);
     }
 }
 

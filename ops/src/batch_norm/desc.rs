@@ -1,7 +1,7 @@
 //! What a batch normalization computes, and which descriptions make sense.
 
 use crate::extent::{expect_maps, expect_within};
-use crate::{Maps, ShapeError};
+use crate::{ActivationKind, Maps, ShapeError};
 
 /// Batch normalization of each channel of `maps`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,6 +12,10 @@ pub struct BatchNormDesc {
     pub eps: f32,
     /// How far running statistics move to those of a minibatch in a step, 0 to 1.
     pub momentum: f32,
+    /// The activation function that the source is the value of: the backward pass then returns the gradient of its input.
+    pub src_activation: Option<ActivationKind>,
+    /// The activation function that the forward pass applies to what it writes.
+    pub dst_activation: Option<ActivationKind>,
 }
 
 impl BatchNormDesc {

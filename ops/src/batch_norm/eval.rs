@@ -70,6 +70,7 @@ impl Kernel for EvalKernel<'_> {
             // A padded lane's variance is 0, which with eps = 0 would give 0/0.
             scale: simd.keep_first(scale, plan.real_lanes(share.channel_block)),
             shift: simd.load(&io.bia[lanes]),
+            activation: plan.activation(share.channel_block),
         };
         affine.apply(simd, plan, share, io.src, &mut io.dst);
     }

@@ -19,9 +19,9 @@ pub struct BatchNormForward<'a> {
     pub wei: &'a [f32],
     /// Shifts.
     pub bia: &'a [f32],
-    /// What [`BatchNorm::stats`] gave on every rank, in rank order.
+    /// What [`BatchNorm::stats`] gave for each slice of this rank, or what is merged of every rank, in rank order.
     pub stats: &'a [f32],
-    /// Values a channel (samples · h · w) behind each rank's statistics; a rank may have none.
+    /// Values a channel (samples · h · w) behind each slice's or rank's statistics; a rank may have none.
     pub counts: &'a [u64],
     /// The output.
     pub dst: Tiles<'a>,
@@ -74,7 +74,7 @@ impl Kernel for ForwardKernel<'_> {
     fn run<S: Simd>(self, simd: S) {
         let ForwardKernel { plan, share, mut io } = self;
         let channel_block = share.channel_block;
-        let total = gathered(simd, plan, channel_block, io.stats, io.counts);
+        let total = Moments::gathered(simd, plan, channel_block, io.stats, io.counts);
         // A padded lane must not see 1/sqrt(eps), which is infinite for eps = 0.
         let real = plan.real_lanes(channel_block);
         let variance = simd.add(total.variance(simd, 0), simd.splat(plan.desc.eps));
@@ -95,27 +95,10 @@ impl Kernel for ForwardKernel<'_> {
             mean: total.mean,
             scale: simd.mul(simd.load(&io.wei[lanes.clone()]), inverse_std),
             shift: simd.load(&io.bia[lanes]),
+            activation: plan.activation(channel_block),
         };
         affine.apply(simd, plan, share, Some(io.src), &mut io.dst);
     }
-}
-
-/// The moments of all ranks together, merged in rank order.
-#[inline(always)]
-fn gathered<S: Simd>(
-    simd: S,
-    plan: &BatchNorm,
-    channel_block: usize,
-    stats: &[f32],
-    counts: &[u64],
-) -> Moments<S::F32> {
-    let mut total = Moments::empty(simd);
-    for (stats, &count) in stats.chunks_exact(plan.stats_len()).zip(counts) {
-        let mean = simd.load(&stats[plan.lanes(0, channel_block)]);
-        let m2 = simd.load(&stats[plan.lanes(1, channel_block)]);
-        total = total.merge(simd, Moments { count, mean, m2 });
-    }
-    total
 }
 
 /// `running = (1 - momentum) * running + momentum * new`.

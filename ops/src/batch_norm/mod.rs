@@ -4,14 +4,15 @@
 //! two rows of `c` values a rank:
 //!
 //! ```text
-//! stats           src                -> mean, sum of squared deviations      of this rank, gathered by the caller
+//! stats           src                -> mean, sum of squared deviations      of slices of this rank's samples
 //! forward         src, all stats     -> dst, saved (mean, 1/std), running (mean, variance)
-//! backward_stats  src, diff_dst      -> diff_bia, diff_wei                   of this rank, gathered by the caller
+//! backward_stats  src, diff_dst      -> diff_bia, diff_wei                   of slices of this rank's samples
 //! backward        src, diff_dst, all -> diff_src
 //! ```
 //!
-//! Statistics of a rank's own samples alone are the same passes with one rank. A caller that cuts its samples into
-//! slices hands them over as so many ranks. [`BatchNorm::eval`] normalizes with the running statistics; its gradient
+//! One rank hands its slices' results on as they are. Several ranks merge theirs first ([`BatchNorm::merge_stats`],
+//! [`BatchNorm::merge_sums`]), so that each sends two rows, and hand on what all ranks sent. Who writes the input may
+//! compute the statistics of what it has just written ([`BatchNorm::stats_of`]). [`BatchNorm::eval`] normalizes with the running statistics; its gradient
 //! is [`BatchNorm::backward`] with no ranks, and the running mean and 1/std as `saved`.
 
 mod affine;
@@ -22,6 +23,7 @@ mod eval;
 mod forward;
 mod moments;
 mod plan;
+mod slicing;
 pub mod reference;
 mod stats;
 mod sums;
@@ -34,4 +36,4 @@ pub use desc::BatchNormDesc;
 pub use eval::BatchNormEval;
 pub use forward::BatchNormForward;
 pub use plan::BatchNorm;
-pub use stats::BatchNormStats;
+pub use stats::{BatchNormMerge, BatchNormStats};

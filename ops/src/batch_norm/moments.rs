@@ -1,5 +1,6 @@
 //! Mean and spread of a set of values, and those of two sets together.
 
+use super::BatchNorm;
 use crate::simd::Simd;
 
 /// Count, mean and sum of squared deviations of a set of values, lane by lane.
@@ -42,5 +43,23 @@ impl<V: Copy> Moments<V> {
     #[inline(always)]
     pub(super) fn variance<S: Simd<F32 = V>>(self, simd: S, correction: u64) -> V {
         simd.div(self.m2, simd.splat(self.count.saturating_sub(correction).max(1) as f32))
+    }
+
+    /// The moments of a channel block over all slices or ranks, merged in their order.
+    #[inline(always)]
+    pub(super) fn gathered<S: Simd<F32 = V>>(
+        simd: S,
+        plan: &BatchNorm,
+        channel_block: usize,
+        stats: &[f32],
+        counts: &[u64],
+    ) -> Moments<V> {
+        let mut total = Moments::empty(simd);
+        for (stats, &count) in stats.chunks_exact(plan.stats_len()).zip(counts) {
+            let mean = simd.load(&stats[plan.lanes(0, channel_block)]);
+            let m2 = simd.load(&stats[plan.lanes(1, channel_block)]);
+            total = total.merge(simd, Moments { count, mean, m2 });
+        }
+        total
     }
 }

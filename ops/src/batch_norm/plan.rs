@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use super::BatchNormDesc;
+use super::slicing::Slicing;
 use crate::grain::Grain;
-use crate::{Isa, Layout, ShapeError, TensorLayout};
+use crate::{ActivationKind, Isa, Layout, ShapeError, TensorLayout};
 
-/// Bytes of a channel block's samples that the statistics visit twice before going on: they must stay in the
-/// second-level cache (512 KiB at least on any CPU with AVX2 that is likely to train) beside everything else.
+/// Bytes of a channel block's samples that the statistics visit twice before going on to further ones of a slice that
+/// another op has cut.
 const RESIDENT_BYTES: usize = 128 << 10;
 
 /// Batch normalization with scale and shift, over any number of ranks.
@@ -41,12 +42,16 @@ const RESIDENT_BYTES: usize = 128 << 10;
 ///
 /// let isa = Isa::named("portable")?;
 /// let maps = Maps { c: 1, h: 1, w: 1 };
-/// let norm = BatchNorm::new(BatchNormDesc { maps, eps: 1e-5, momentum: 0.1 }, isa)?;
+/// let desc = BatchNormDesc {
+///     maps, eps: 1e-5, momentum: 0.1, src_activation: None, dst_activation: None,
+/// };
+/// let norm = BatchNorm::new(desc, isa)?;
 /// // Two samples of one channel, on 8 lanes.
 /// let mut src = [0.0; 16];
 /// (src[0], src[8]) = (1.0, 3.0);
 /// let mut stats = vec![0.0; norm.stats_len()];
 /// let stats_tiles = stats.as_mut_slice().into();
+/// assert_eq!((norm.stats_blocks(2), norm.stats_slices(2)), (1, 1));
 /// norm.stats(0, BatchNormStats { mb: 2, src: &src, stats: stats_tiles });
 /// // The mean, and the sum of squared deviations from it.
 /// assert_eq!((stats[0], stats[norm.channels()]), (2.0, 2.0));
@@ -62,6 +67,7 @@ pub struct BatchNorm {
     pub(super) plane_len: usize,
     /// Samples that the statistics take at once.
     pub(super) group: usize,
+    pub(super) slicing: Slicing,
     grain: Grain,
 }
 
@@ -93,6 +99,7 @@ impl BatchNorm {
             layout,
             plane_len,
             group: (RESIDENT_BYTES / plane_bytes).max(1),
+            slicing: Slicing::new(layout.channel_blocks(), desc.maps.h, plane_bytes / desc.maps.h),
             grain: Grain::new(2 * plane_bytes),
         })
     }
@@ -135,10 +142,28 @@ impl BatchNorm {
         start..start + self.plane_len
     }
 
+    /// The elements of some rows of one sample of one channel block.
+    #[inline(always)]
+    pub(super) fn rows(
+        &self,
+        sample: usize,
+        channel_block: usize,
+        rows: &Range<usize>,
+    ) -> Range<usize> {
+        let start = self.plane(sample, channel_block).start;
+        let row_len = self.desc.maps.w * self.lanes;
+        start + rows.start * row_len..start + rows.end * row_len
+    }
+
     /// A channel block's lanes in row 0 or 1 of a pair of rows.
     pub(super) fn lanes(&self, row: usize, channel_block: usize) -> Range<usize> {
         let start = row * self.channels() + channel_block * self.lanes;
         start..start + self.lanes
+    }
+
+    /// What is applied to a channel block's results, and to how many lanes of them.
+    pub(super) fn activation(&self, channel_block: usize) -> Option<(ActivationKind, usize)> {
+        self.desc.dst_activation.map(|kind| (kind, self.real_lanes(channel_block)))
     }
 
     /// How many lanes of a channel block are channels; the rest is padding.

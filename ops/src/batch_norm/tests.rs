@@ -4,11 +4,21 @@ use proptest::prelude::*;
 
 use super::reference::{Gradients, Training};
 use super::*;
+use crate::activation::along::{KINDS, applied, differentiated};
 use crate::trial::{
     CHANNELS, Random, Watched, assert_close, bits, block, blocked, dot, on_every_isa, run_blocks,
     unblock,
 };
 use crate::{Isa, Maps, ShapeError, Tiles};
+
+/// One value, with what most tests have.
+const PLAIN: BatchNormDesc = BatchNormDesc {
+    maps: Maps { c: 1, h: 1, w: 1 },
+    eps: 1e-5,
+    momentum: 0.1,
+    src_activation: None,
+    dst_activation: None,
+};
 
 /// A layer's inputs: samples of all ranks in plain layout, and how many of them each rank has.
 #[derive(Debug, Clone)]
@@ -28,7 +38,7 @@ impl Case {
         let mut random = Random(seed);
         let len = ranks.iter().sum::<usize>() * maps.c * maps.h * maps.w;
         Case {
-            desc: BatchNormDesc { maps, eps: 1e-5, momentum: 0.1 },
+            desc: BatchNormDesc { maps, ..PLAIN },
             ranks: ranks.to_vec(),
             src: random.reals(len),
             diff_dst: random.reals(len),
@@ -69,6 +79,16 @@ impl Case {
         self.ranks.iter().map(|mb| (mb * pixels) as u64).collect()
     }
 
+    /// Values a channel of every slice of a rank with `mb` samples.
+    fn slice_counts(&self, plan: &BatchNorm, mb: usize) -> Vec<u64> {
+        let count = |slice| {
+            let region = plan.stats_region(slice, mb);
+            assert_eq!(region.slice, slice, "the first blocks have the slices in order");
+            (region.samples.len() * region.rows.len() * self.desc.maps.w) as u64
+        };
+        (0..plan.stats_slices(mb)).map(count).collect()
+    }
+
     /// Both passes on every rank with the exchanges in between; ranks must agree on what they share.
     fn train(&self, isa: Isa) -> (Training, Gradients) {
         let plan = BatchNorm::new(self.desc, isa).unwrap();
@@ -80,10 +100,23 @@ impl Case {
             ranks.flat_map(|(rank, &mb)| of_rank(rank, mb)).collect::<Vec<f32>>()
         };
         let stats = of_ranks(&|rank, mb| {
-            run_blocks(plan.stats_blocks(mb), plan.stats_len(), |block, stats| {
+            let len = plan.stats_slices(mb) * plan.stats_len();
+            let slices = run_blocks(plan.stats_blocks(mb), len, |block, stats| {
                 plan.stats(block, BatchNormStats { mb, src: &srcs[rank], stats });
+            });
+            // One rank hands its slices on, several merge theirs.
+            if self.ranks.len() == 1 {
+                return slices;
+            }
+            let (slices, counts) = (&slices[..], &self.slice_counts(&plan, mb)[..]);
+            run_blocks(1, plan.stats_len(), |_, merged| {
+                plan.merge_stats(BatchNormMerge { slices, counts, merged });
             })
         });
+        let counts = match self.ranks[..] {
+            [mb] => self.slice_counts(&plan, mb),
+            _ => counts,
+        };
         let mut agreed = None;
         let mut dst = Vec::new();
         for (rank, &mb) in self.ranks.iter().enumerate() {
@@ -114,11 +147,16 @@ impl Case {
         }
         let (saved, running) = agreed.unwrap();
         let sums = of_ranks(&|rank, mb| {
-            run_blocks(plan.backward_stats_blocks(mb), plan.stats_len(), |block, sums| {
+            let len = plan.stats_slices(mb) * plan.stats_len();
+            let slices = run_blocks(plan.backward_stats_blocks(mb), len, |block, sums| {
                 let (src, diff_dst) = (&srcs[rank], &diff_dsts[rank]);
                 let io = BatchNormBackwardStats { mb, src, diff_dst, saved: &saved, sums };
                 plan.backward_stats(block, io);
-            })
+            });
+            if self.ranks.len() == 1 {
+                return slices;
+            }
+            run_blocks(1, plan.stats_len(), |_, merged| plan.merge_sums(&slices, merged))
         });
         let diff_src = of_ranks(&|rank, mb| {
             // In place: the gradient of the output is where that of the input will be.
@@ -303,7 +341,7 @@ fn the_gradient_agrees_with_central_differences() {
 
 #[test]
 fn the_gradient_of_evaluation_is_the_scale() {
-    let desc = BatchNormDesc { maps: Maps { c: 1, h: 1, w: 1 }, eps: 0.0, momentum: 0.1 };
+    let desc = BatchNormDesc { eps: 0.0, ..PLAIN };
     on_every_isa(|isa| {
         let plan = BatchNorm::new(desc, isa).unwrap();
         let row = |value: f32| block(&[value], desc.maps, isa);
@@ -329,7 +367,7 @@ fn the_gradient_of_evaluation_is_the_scale() {
 fn parameters_outside_their_range_are_refused() {
     let maps = Maps { c: 1, h: 1, w: 1 };
     let refused = |maps, eps, momentum| {
-        BatchNorm::new(BatchNormDesc { maps, eps, momentum }, Isa::detect()).unwrap_err()
+        BatchNorm::new(BatchNormDesc { maps, eps, momentum, ..PLAIN }, Isa::detect()).unwrap_err()
     };
     assert!(matches!(refused(maps, -1.0, 0.1), ShapeError::OutOfRange { field: "eps", .. }));
     assert!(matches!(
@@ -338,4 +376,60 @@ fn parameters_outside_their_range_are_refused() {
     ));
     let empty = Maps { h: 0, ..maps };
     assert_eq!(refused(empty, 0.0, 0.1), ShapeError::Zero { op: "batch_norm", field: "h" });
+}
+
+#[test]
+fn activations_taken_along_are_those_of_layers_before_and_after() {
+    for c in CHANNELS {
+        let maps = Maps { c, h: 3, w: 5 };
+        let given = Case::new(maps, &[2, 1], c as u64);
+        on_every_isa(|isa| {
+            for kind in KINDS {
+                let mut case = given.clone();
+                case.src = applied(kind, maps, isa, &given.src);
+                case.desc = BatchNormDesc { maps, ..PLAIN };
+                let (apart, apart_diff) = case.train(isa);
+                let apart_eval = case.eval(isa);
+                case.desc = BatchNormDesc {
+                    src_activation: Some(kind),
+                    dst_activation: Some(kind),
+                    ..case.desc
+                };
+                let (along, along_diff) = case.train(isa);
+                assert_eq!(bits(&along.dst), bits(&applied(kind, maps, isa, &apart.dst)));
+                assert_eq!(bits(&case.eval(isa)), bits(&applied(kind, maps, isa, &apart_eval)));
+                let pair = [&case.src[..], &apart_diff.diff_src];
+                let want = differentiated(kind, maps, isa, pair);
+                assert_eq!(bits(&along_diff.diff_src), bits(&want));
+            }
+        });
+    }
+}
+
+#[test]
+fn large_maps_are_cut_into_slices_of_rows() {
+    let case = Case::new(Maps { c: 17, h: 70, w: 71 }, &[2], 9);
+    on_every_isa(|isa| {
+        let plan = BatchNorm::new(case.desc, isa).unwrap();
+        assert!(plan.stats_slices(2) > 2 && plan.stats_blocks(2) > 2);
+    });
+    case.check();
+}
+
+#[test]
+fn who_writes_the_input_computes_the_same_statistics() {
+    let case = Case::new(Maps { c: 19, h: 70, w: 71 }, &[2], 10);
+    on_every_isa(|isa| {
+        let plan = BatchNorm::new(case.desc, isa).unwrap();
+        let mut src = block(&case.src, case.desc.maps, isa);
+        let (blocks, len) = (plan.stats_blocks(2), plan.stats_slices(2) * plan.stats_len());
+        let apart = run_blocks(blocks, len, |block, stats| {
+            plan.stats(block, BatchNormStats { mb: 2, src: &src, stats });
+        });
+        let dst = Tiles::from(&mut src[..]);
+        let along = run_blocks(blocks, len, |block, stats| {
+            plan.stats_of(&plan.stats_region(block, 2), &dst, stats);
+        });
+        assert_eq!(bits(&along), bits(&apart));
+    });
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::ActivationKind;
 use crate::simd::{Kernel, Simd};
 
 /// One sample of one channel block.
@@ -10,6 +11,8 @@ pub(super) struct AddBias<'a> {
     pub(super) src: Option<&'a [f32]>,
     /// Starts with the bias of the channel block.
     pub(super) bia: &'a [f32],
+    /// What becomes of the result, in how many lanes.
+    pub(super) activation: Option<(ActivationKind, usize)>,
     pub(super) dst: &'a mut [f32],
 }
 
@@ -19,16 +22,23 @@ impl Kernel for AddBias<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let bia = simd.load(self.bia);
+        let value = |x| {
+            let y = simd.add(x, bia);
+            match self.activation {
+                Some((kind, real)) => simd.keep_first(kind.apply(simd, y), real),
+                None => y,
+            }
+        };
         let dst = self.dst.chunks_exact_mut(S::LANES);
         match self.src {
             Some(src) => {
                 for (dst, src) in dst.zip(src.chunks_exact(S::LANES)) {
-                    simd.store(dst, simd.add(simd.load(src), bia));
+                    simd.store(dst, value(simd.load(src)));
                 }
             }
             None => {
                 for dst in dst {
-                    simd.store(dst, simd.add(simd.load(dst), bia));
+                    simd.store(dst, value(simd.load(dst)));
                 }
             }
         }

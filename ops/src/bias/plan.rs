@@ -3,13 +3,15 @@
 use super::kernels::{AddBias, SumPixels};
 use crate::extent::{expect_len, expect_maps};
 use crate::grain::Grain;
-use crate::{Isa, Layout, Maps, ShapeError, TensorLayout, Tiles};
+use crate::{ActivationKind, Isa, Layout, Maps, ShapeError, TensorLayout, Tiles};
 
 /// A bias layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BiasDesc {
     /// The shape of a sample.
     pub maps: Maps,
+    /// The activation function that the forward pass applies to what it writes.
+    pub dst_activation: Option<ActivationKind>,
 }
 
 /// Adds a value per channel.
@@ -138,6 +140,7 @@ impl Bias {
             self.isa.dispatch(AddBias {
                 src: src.map(|src| &src[at.clone()]),
                 bia: &bia[plane % channel_blocks * self.isa.lanes()..],
+                activation: self.activation(plane % channel_blocks),
                 dst: dst.tile(at),
             });
         }
@@ -185,6 +188,13 @@ impl Bias {
             plane: block * self.plane_len()..(block + 1) * self.plane_len(),
             diff_bia: diff_bia.tile(block * lanes..(block + 1) * lanes),
         });
+    }
+
+    /// What is applied to a channel block's results, and to how many lanes of them; the rest is padding.
+    fn activation(&self, channel_block: usize) -> Option<(ActivationKind, usize)> {
+        let lanes = self.isa.lanes();
+        let real = (self.desc.maps.c - channel_block * lanes).min(lanes);
+        self.desc.dst_activation.map(|kind| (kind, real))
     }
 
     /// Elements of one sample of one channel block.

@@ -1,7 +1,8 @@
 //! Tests of the bias layer.
 
 use super::*;
-use crate::trial::{CHANNELS, Random, Watched, block, on_every_isa, run_blocks, unblock};
+use crate::activation::along::{KINDS, applied};
+use crate::trial::{CHANNELS, Random, Watched, bits, block, on_every_isa, run_blocks, unblock};
 use crate::{Isa, Maps};
 
 fn packed(plan: &Bias, plain: &[f32]) -> Vec<f32> {
@@ -29,7 +30,7 @@ fn all_passes_equal_the_reference() {
         let mut draw = |len| random.integers(len, 9);
         let (src, bia, diff_dst) = (draw(mb * c * 15), draw(c), draw(mb * c * 15));
         on_every_isa(|isa| {
-            let plan = Bias::new(BiasDesc { maps }, isa).unwrap();
+            let plan = Bias::new(BiasDesc { maps, dst_activation: None }, isa).unwrap();
             let (blocked, bia_packed) = (block(&src, maps, isa), packed(&plan, &bia));
             let dst = run_blocks(plan.forward_blocks(mb), blocked.len(), |block, dst| {
                 let (src, bia) = (Some(&blocked[..]), &bia_packed);
@@ -58,7 +59,7 @@ fn all_passes_equal_the_reference() {
 fn nan_reaches_its_element_and_its_channel() {
     let maps = Maps { c: 2, h: 1, w: 2 };
     on_every_isa(|isa| {
-        let plan = Bias::new(BiasDesc { maps }, isa).unwrap();
+        let plan = Bias::new(BiasDesc { maps, dst_activation: None }, isa).unwrap();
         let src = block(&[f32::NAN, 1.0, 2.0, 3.0], maps, isa);
         let bia = packed(&plan, &[10.0, 20.0]);
         let dst = run_blocks(plan.forward_blocks(1), src.len(), |block, dst| {
@@ -77,7 +78,7 @@ fn nan_reaches_its_element_and_its_channel() {
 fn without_samples_the_gradient_is_zero() {
     let maps = Maps { c: 19, h: 2, w: 2 };
     on_every_isa(|isa| {
-        let plan = Bias::new(BiasDesc { maps }, isa).unwrap();
+        let plan = Bias::new(BiasDesc { maps, dst_activation: None }, isa).unwrap();
         assert_eq!((plan.forward_blocks(0), plan.backward_data_blocks(0)), (0, 0));
         assert_eq!(diff_bia(&plan, 0, &[]), [0.0; 19]);
     });
@@ -86,6 +87,29 @@ fn without_samples_the_gradient_is_zero() {
 #[test]
 fn an_empty_shape_is_refused() {
     let maps = Maps { c: 3, h: 0, w: 2 };
-    let error = Bias::new(BiasDesc { maps }, Isa::detect()).unwrap_err();
+    let error = Bias::new(BiasDesc { maps, dst_activation: None }, Isa::detect()).unwrap_err();
     assert_eq!(error.to_string(), "bias: h is 0, at least 1 is needed");
+}
+
+#[test]
+fn activations_taken_along_are_those_of_a_layer_after() {
+    for c in CHANNELS {
+        let (maps, mb) = (Maps { c, h: 3, w: 5 }, 2);
+        let mut random = Random(c as u64);
+        let (src, bia) = (random.reals(mb * c * 15), random.reals(c));
+        on_every_isa(|isa| {
+            let forward = |dst_activation| {
+                let plan = Bias::new(BiasDesc { maps, dst_activation }, isa).unwrap();
+                let (src, bia) = (block(&src, maps, isa), packed(&plan, &bia));
+                let dst = run_blocks(plan.forward_blocks(mb), src.len(), |block, dst| {
+                    plan.forward(block, BiasForward { mb, src: Some(&src), bia: &bia, dst });
+                });
+                unblock(&dst, maps, isa)
+            };
+            for kind in KINDS {
+                let want = applied(kind, maps, isa, &forward(None));
+                assert_eq!(bits(&forward(Some(kind))), bits(&want));
+            }
+        });
+    }
 }

@@ -12,13 +12,14 @@
 
 use std::ops::Range;
 
-use super::cut::{Cut, LineCost};
+use super::cut::{Cut, Work};
+use super::epilogue::{Epilogue, Finish};
 use super::geometry::Geometry;
-use super::register_tile::{BLOCKED_PIXELS, NV, RegisterTile, with_tile};
+use super::register_tile::{NV, RegisterTile, column_step, pixel_tiles, with_tile};
 use super::staging::{Region, Staging};
 use super::sweep::{Sweep, Target, TiledSweep};
 use super::taps::Taps;
-use crate::{Isa, Tiles};
+use crate::{ActivationKind, Isa, Tiles};
 
 /// The tensors of a backward data block.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Conv2dBackwardData<'a> {
     pub diff_dst: &'a [f32],
     /// The weights as [`pack_backward`](super::Conv2d::pack_backward) left them.
     pub wei: &'a [f32],
+    /// The source, where it is the value of an [activation](super::Conv2dDesc::src_activation).
+    pub src: Option<&'a [f32]>,
     /// The gradient of the input.
     pub diff_src: Tiles<'a>,
     /// At least [`backward_data_scratch_len`](super::Conv2d::backward_data_scratch_len) elements of any value.
@@ -81,6 +84,8 @@ pub(super) struct Phase {
     /// Where its weights begin, for all pairs of a group.
     pub(super) wei_start: usize,
     pub(super) taps: Taps,
+    /// Elements from a staged line's start to what the first pixel reads.
+    first_column: usize,
     columns: Range<usize>,
     tile: RegisterTile,
 }
@@ -94,10 +99,15 @@ pub(super) struct BackwardDataPlan {
     vertical: Axis,
     phases: Vec<Phase>,
     cut: Cut,
+    activation: Option<ActivationKind>,
 }
 
 impl BackwardDataPlan {
-    pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardDataPlan {
+    pub(super) fn new(
+        geometry: &Geometry,
+        activation: Option<ActivationKind>,
+        isa: Isa,
+    ) -> BackwardDataPlan {
         let g = *geometry;
         let vertical = Axis { input: g.ih, kernel: g.kh, stride: g.sh, pad: g.ph };
         let horizontal = Axis { input: g.iw, kernel: g.kw, stride: g.sw, pad: g.pw };
@@ -111,39 +121,42 @@ impl BackwardDataPlan {
             top: most_rows - 1,
             left: most_columns - 1,
             columns: columns.end + most_columns - 1,
-            phases: 1,
-            stride: 1,
             direct: most_rows * most_columns == 1 && rows.end <= g.oh && columns.end == g.ow,
         };
 
         let in_blocks = g.group_ic.div_ceil(g.lanes);
         let out_len = in_blocks * g.lanes;
         let pairs = in_blocks.div_ceil(NV);
-        let cost = LineCost {
-            vector_fmas: g.iw * g.group_oc * g.kh * g.kw * NV.min(in_blocks) / g.sw,
-            staged_bytes: size_of::<f32>() * g.out_blocks() * staging.row_len(),
-        };
-        let cut = Cut::new([rows.len(), g.groups, pairs], cost);
+        let cut = Cut::new(Work {
+            rows: rows.len(),
+            groups: g.groups,
+            pairs,
+            row_fmas: g.iw * g.group_oc * g.kh * g.kw * NV.min(in_blocks) / g.sw,
+            src_row_bytes: size_of::<f32>() * g.out_blocks() * staging.row_len(),
+            row_step: 1,
+            kernel_rows: most_rows,
+            wei_bytes: size_of::<f32>() * g.group_oc * g.kh * g.kw * NV.min(in_blocks) * g.lanes,
+        });
 
         let mut wei_start = 0;
         let mut phases = Vec::new();
         for (py, px) in (0..g.sh).flat_map(|py| (0..g.sw).map(move |px| (py, px))) {
             let (kernel_rows, kernel_columns) = (vertical.taps(py), horizontal.taps(px));
-            let first = (most_columns - kernel_columns) * g.lanes;
-            let taps = Taps::new(
-                g.group_oc,
-                g.lanes,
-                kernel_rows,
-                kernel_columns,
-                [1, staging.phase_len(), first],
-            );
+            let first_column = (most_columns - kernel_columns) * g.lanes;
+            let taps = Taps {
+                channels: g.group_oc,
+                lanes: g.lanes,
+                rows: kernel_rows,
+                columns: kernel_columns,
+            };
             let columns = horizontal.steps_of(px, &columns);
-            let tile = BLOCKED_PIXELS.choose(columns.len(), cut.max_lines(), isa.registers());
+            let tiles = pixel_tiles(false, column_step(false, 1, isa.registers()));
+            let tile = tiles.choose(columns.len(), cut.typical_lines(), isa.registers());
             let len = taps.steps() * out_len;
-            phases.push(Phase { py, px, wei_start, taps, columns, tile });
+            phases.push(Phase { py, px, wei_start, taps, first_column, columns, tile });
             wei_start += len;
         }
-        BackwardDataPlan { isa, geometry: g, staging, vertical, phases, cut }
+        BackwardDataPlan { isa, geometry: g, staging, vertical, phases, cut, activation }
     }
 
     /// The phases, in the order of their weights.
@@ -156,13 +169,19 @@ impl BackwardDataPlan {
     }
 
     pub(super) fn scratch_len(&self) -> usize {
-        let [samples, rows] = self.cut.extent();
-        let staged_rows = rows + self.vertical.most_taps() - 1;
-        self.staging.scratch_len(samples, self.geometry.out_blocks(), staged_rows)
+        let len = |[samples, rows]: [usize; 2]| {
+            let staged_rows = rows + self.vertical.most_taps() - 1;
+            self.staging.scratch_len(samples, self.geometry.out_blocks(), staged_rows)
+        };
+        self.cut.extents().map(len).max().unwrap_or(0)
     }
 
     pub(super) fn run(&self, block: usize, io: Conv2dBackwardData<'_>) {
-        let Conv2dBackwardData { mb, diff_dst, wei, mut diff_src, scratch } = io;
+        let Conv2dBackwardData { mb, diff_dst, wei, src, mut diff_src, scratch } = io;
+        let epilogue = match (self.activation, src) {
+            (Some(kind), Some(src)) => Epilogue::Gradient(kind, src),
+            _ => Epilogue::None,
+        };
         let g = &self.geometry;
         let piece = self.cut.piece(block, mb);
         let offset = self.vertical.steps().start;
@@ -190,30 +209,58 @@ impl BackwardDataPlan {
             }
             let y = self.vertical.pixel(rows.start, phase.py);
             let x = phase.columns.start * g.sw + phase.px - g.pw;
-            let sweep = Sweep {
-                taps: &phase.taps,
-                lines,
-                first_column: phase.columns.start * g.lanes,
-                first_row: rows.start - steps.start + most_rows - phase.taps.rows,
-                line_step: 1,
-                data_rows: data_rows.clone(),
-                samples: piece.samples.len(),
-                rows: rows.len(),
-                columns: phase.columns.len(),
-                pairs: piece.pairs.clone(),
-                wei: &wei[phase.wei_start..][..phase.taps.steps() * in_blocks * g.lanes],
-                bia: None,
-                dst: diff_src.reborrow(),
-                target: Target {
-                    base: piece_base + y * line_len + x * g.lanes,
-                    sample_step,
-                    block_step,
-                    row_step: g.sh * line_len,
-                    column_step: g.sw * g.lanes,
-                    channels: g.group_ic,
-                },
+            let target = Target {
+                base: piece_base + y * line_len + x * g.lanes,
+                sample_step,
+                block_step,
+                row_step: g.sh * line_len,
+                column_step: g.sw * g.lanes,
+                channels: g.group_ic,
             };
-            with_tile!(phase.tile, |R, C| self.isa.dispatch(TiledSweep::<R, C, false>(sweep)));
+            for pair in piece.pairs.clone() {
+                let sweep = Sweep {
+                    taps: &phase.taps,
+                    lines,
+                    first_column: phase.first_column + phase.columns.start * g.lanes,
+                    first_row: rows.start - steps.start + most_rows - phase.taps.rows,
+                    line_step: 1,
+                    column_step: 1,
+                    data_rows: data_rows.clone(),
+                    samples: piece.samples.len(),
+                    rows: rows.len(),
+                    columns: phase.columns.len(),
+                    pair,
+                    next_pair: if pair + 1 < piece.pairs.end {
+                        pair + 1
+                    } else {
+                        piece.pairs.start
+                    },
+                    chunk: self.cut.chunk(phase.taps.blocks()),
+                    wei: &wei[phase.wei_start..][..phase.taps.steps() * in_blocks * g.lanes],
+                    bia: None,
+                    far: self.staging.direct && pair == piece.pairs.start,
+                    relu: false,
+                    dst: diff_src.reborrow(),
+                    target,
+                };
+                let isa = self.isa;
+                with_tile!(phase.tile, |R, C| match column_step(false, 1, isa.registers()) {
+                    1 => isa.dispatch(TiledSweep::<R, C, 1, false>(sweep)),
+                    _ => isa.dispatch(TiledSweep::<R, C, 0, false>(sweep)),
+                });
+                let finish = Finish {
+                    epilogue,
+                    target,
+                    samples: piece.samples.len(),
+                    rows: rows.len(),
+                    columns: phase.columns.len(),
+                    pair,
+                    dst: diff_src.reborrow(),
+                };
+                if finish.is_needed(g.lanes) {
+                    self.isa.dispatch(finish);
+                }
+            }
         }
     }
 }

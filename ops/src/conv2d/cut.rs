@@ -1,34 +1,55 @@
-//! How the output of a pass is cut into blocks.
+//! How the output of a pass is cut into blocks: the cut of the least estimated time.
+//!
+//! A block computes some rows of some samples for some pairs of output blocks. It reads the lines of the source that its rows
+//! need, and the weights of its pairs, so few large blocks move few bytes, while many small ones end together. The search
+//! weighs both, over all cuts whose working set fits the cache.
 
 use std::ops::Range;
 
-/// Multiplications of vectors that a block should do: some 20 to 50 µs at two a cycle.
-const BLOCK_VECTOR_FMAS: usize = 250_000;
+/// The L2 cache that a block may count on: half is for what it holds, half for what is prefetched.
+const L2_BYTES: usize = 1 << 20;
 
-/// Bytes of staged lines that a block should read: they are to stay in the L2 cache beside the weights.
-const STAGED_BYTES: usize = 256 << 10;
+/// Cycles to hand out and begin a block, and to end it.
+const BLOCK_CYCLES: f64 = 3000.0;
 
-/// Rows below which a block is not cut while there are pairs to cut: each block loads its weights anew.
-const MIN_ROWS: usize = 4;
+/// Cycles a byte of the source: copied from a cache shared by all cores.
+const SRC_BYTE_CYCLES: f64 = 0.2;
 
-/// Samples, rows, groups and pairs of output blocks, cut into blocks of about equal work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cut {
-    rows: usize,
-    groups: usize,
-    pairs: usize,
-    samples_per_block: usize,
-    rows_per_block: usize,
-    pairs_per_block: usize,
+/// Cycles a byte of weights from the shared cache, mostly hidden by prefetching, and from L2.
+const WEI_BYTE_CYCLES: [f64; 2] = [0.08, 0.01];
+
+/// Cycles that workers wait at the end of a pass, in cycles of a block.
+const TAIL_BLOCKS: f64 = 1.5;
+
+/// Minibatches up to this size have a cut of their own; larger ones are cut like this one.
+const CUTS: usize = 32;
+
+/// What a pass computes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    /// Output rows of a sample.
+    pub(super) rows: usize,
+    pub(super) groups: usize,
+    /// Pairs of output blocks of a group.
+    pub(super) pairs: usize,
+    /// Multiplications of vectors for one row and one pair.
+    pub(super) row_fmas: usize,
+    /// Bytes of a row of the source, all inner channels of a group.
+    pub(super) src_row_bytes: usize,
+    /// Rows of the source from output row to output row.
+    pub(super) row_step: usize,
+    /// Rows of the source that an output row reads.
+    pub(super) kernel_rows: usize,
+    /// Bytes of a pair's weights.
+    pub(super) wei_bytes: usize,
 }
 
-/// What one line of output costs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LineCost {
-    /// Multiplications of vectors for one pair of output blocks.
-    pub(super) vector_fmas: usize,
-    /// Bytes of staged lines, all inner channels.
-    pub(super) staged_bytes: usize,
+/// Samples, rows and pairs of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Size {
+    samples: usize,
+    rows: usize,
+    pairs: usize,
 }
 
 /// One block.
@@ -41,60 +62,128 @@ pub(super) struct Piece {
     pub(super) pairs: Range<usize>,
 }
 
+/// Samples, rows, groups and pairs of output blocks, cut into blocks of about equal work.
+#[derive(Debug, Clone)]
+pub(super) struct Cut {
+    work: Work,
+    /// For 1, 2, .. samples.
+    sizes: Vec<Size>,
+}
+
+impl Work {
+    /// Rows of the source that so many output rows read.
+    pub(super) fn src_rows(&self, rows: usize) -> usize {
+        (rows - 1) * self.row_step + self.kernel_rows
+    }
+
+    fn src_bytes(&self, size: Size) -> usize {
+        size.samples * self.src_rows(size.rows) * self.src_row_bytes
+    }
+
+    fn blocks(&self, mb: usize, size: Size) -> usize {
+        self.groups
+            * self.pairs.div_ceil(size.pairs)
+            * mb.div_ceil(size.samples)
+            * self.rows.div_ceil(size.rows)
+    }
+
+    /// Estimated cycles of the pass for `mb` samples, summed over the workers.
+    fn cycles(&self, mb: usize, size: Size) -> f64 {
+        let all_wei = self.pairs * self.groups * self.wei_bytes;
+        let wei_byte = WEI_BYTE_CYCLES[usize::from(all_wei <= L2_BYTES / 2)];
+        // Two multiplications of vectors a cycle.
+        let fmas = (size.samples * size.rows * size.pairs * self.row_fmas) as f64 / 2.0;
+        let moved = self.src_bytes(size) as f64 * SRC_BYTE_CYCLES
+            + (size.pairs * self.wei_bytes) as f64 * wei_byte;
+        let block = BLOCK_CYCLES + fmas + moved;
+        block * (self.blocks(mb, size) as f64 + TAIL_BLOCKS)
+    }
+
+    /// The best size for `mb` samples.
+    fn search(&self, mb: usize) -> Size {
+        let mut best: Option<(f64, Size)> = None;
+        for rows in sizes(self.rows) {
+            let most_samples = if rows == self.rows { mb } else { 1 };
+            for samples in sizes(most_samples) {
+                for pairs in sizes(self.pairs) {
+                    let size = Size { samples, rows, pairs };
+                    // One row of one sample is taken whatever its bytes.
+                    if self.src_bytes(size) > L2_BYTES / 2 && samples * rows > 1 {
+                        continue;
+                    }
+                    let cycles = self.cycles(mb, size);
+                    if best.is_none_or(|(least, _)| cycles < least) {
+                        best = Some((cycles, size));
+                    }
+                }
+            }
+        }
+        best.expect("the smallest block is always taken").1
+    }
+}
+
+/// The sizes that cut `0..len` into 1, 2, .. parts as evenly as can be.
+fn sizes(len: usize) -> impl Iterator<Item = usize> {
+    let mut last = 0;
+    (1..=len).map(move |parts| len.div_ceil(parts)).filter(move |size| {
+        let is_new = *size != last;
+        last = *size;
+        is_new
+    })
+}
+
 impl Cut {
-    /// Cuts `rows` rows a sample of `groups` times `pairs` pairs of output blocks.
-    pub(super) fn new([rows, groups, pairs]: [usize; 3], cost: LineCost) -> Cut {
-        let line = (cost.vector_fmas * pairs).max(1);
-        let staged = cost.staged_bytes.max(1);
-        let fitting_lines = (STAGED_BYTES / staged).max(1);
-        let wanted_lines = (BLOCK_VECTOR_FMAS / line).max(1).min(fitting_lines);
-        let rows_per_block = if wanted_lines >= rows {
-            rows
-        } else {
-            let most = wanted_lines.max(MIN_ROWS).min(rows);
-            rows.div_ceil(rows.div_ceil(most))
-        };
-        let samples_per_block = (wanted_lines / rows).max(1);
-        let pair_parts = (line * rows_per_block * samples_per_block / BLOCK_VECTOR_FMAS).max(1);
-        let pairs_per_block = pairs.div_ceil(pair_parts.min(pairs));
-        Cut { rows, groups, pairs, samples_per_block, rows_per_block, pairs_per_block }
+    pub(super) fn new(work: Work) -> Cut {
+        Cut { work, sizes: (1..=CUTS).map(|mb| work.search(mb)).collect() }
+    }
+
+    fn size(&self, mb: usize) -> Size {
+        self.sizes[mb.clamp(1, CUTS) - 1]
     }
 
     /// Blocks of `mb` samples.
     pub(super) fn blocks(&self, mb: usize) -> usize {
-        self.groups * self.pair_parts() * mb.div_ceil(self.samples_per_block) * self.row_parts()
+        self.work.blocks(mb, self.size(mb))
     }
 
-    /// The most lines that a block has.
-    pub(super) fn max_lines(&self) -> usize {
-        self.samples_per_block * self.rows_per_block
+    /// Parts of the samples times parts of the rows: how many blocks write the same channels.
+    pub(super) fn slices(&self, mb: usize) -> usize {
+        let size = self.size(mb);
+        mb.div_ceil(size.samples) * self.work.rows.div_ceil(size.rows)
     }
 
-    /// Samples and rows of the largest block.
-    pub(super) fn extent(&self) -> [usize; 2] {
-        [self.samples_per_block, self.rows_per_block]
+    /// The most samples and rows that blocks have, as pairs of both.
+    pub(super) fn extents(&self) -> impl Iterator<Item = [usize; 2]> {
+        self.sizes.iter().map(|size| [size.samples, size.rows])
+    }
+
+    /// The lines of a block of a large minibatch.
+    pub(super) fn typical_lines(&self) -> usize {
+        let size = self.size(CUTS);
+        size.samples * size.rows
+    }
+
+    /// Inner blocks whose weights for a pair take no more than a third of the L2 cache.
+    pub(super) fn chunk(&self, inner_blocks: usize) -> usize {
+        let chunks = self.work.wei_bytes.div_ceil(L2_BYTES / 3).clamp(1, inner_blocks.max(1));
+        inner_blocks.div_ceil(chunks).max(1)
     }
 
     /// A block; neighbors share their weights.
     pub(super) fn piece(&self, block: usize, mb: usize) -> Piece {
-        let (rest, row_part) = (block / self.row_parts(), block % self.row_parts());
-        let sample_parts = mb.div_ceil(self.samples_per_block);
+        let size = self.size(mb);
+        let row_parts = self.work.rows.div_ceil(size.rows);
+        let pair_parts = self.work.pairs.div_ceil(size.pairs);
+        let sample_parts = mb.div_ceil(size.samples);
+        let (rest, row_part) = (block / row_parts, block % row_parts);
         let (rest, sample_part) = (rest / sample_parts, rest % sample_parts);
-        let (group, pair_part) = (rest / self.pair_parts(), rest % self.pair_parts());
+        let (group, pair_part) = (rest / pair_parts, rest % pair_parts);
         Piece {
-            samples: part(sample_part, self.samples_per_block, mb),
-            rows: part(row_part, self.rows_per_block, self.rows),
+            samples: part(sample_part, size.samples, mb),
+            rows: part(row_part, size.rows, self.work.rows),
             group,
-            pairs: part(pair_part, self.pairs_per_block, self.pairs),
+            pairs: part(pair_part, size.pairs, self.work.pairs),
         }
-    }
-
-    fn row_parts(&self) -> usize {
-        self.rows.div_ceil(self.rows_per_block)
-    }
-
-    fn pair_parts(&self) -> usize {
-        self.pairs.div_ceil(self.pairs_per_block)
     }
 }
 
@@ -107,17 +196,43 @@ pub(super) fn part(index: usize, size: usize, len: usize) -> Range<usize> {
 mod tests {
     use super::*;
 
+    /// 3x3, 256 to 256 channels, maps of 56x56, 16 lanes.
+    const LARGE: Work = Work {
+        rows: 56,
+        groups: 1,
+        pairs: 8,
+        row_fmas: 56 * 256 * 9 * 2,
+        src_row_bytes: 58 * 256 * 4,
+        row_step: 1,
+        kernel_rows: 3,
+        wei_bytes: 256 * 9 * 128,
+    };
+
+    /// 5x5, 20 to 50 channels, maps of 8x8.
+    const SMALL: Work = Work {
+        rows: 8,
+        groups: 1,
+        pairs: 2,
+        row_fmas: 8 * 500 * 2,
+        src_row_bytes: 12 * 32 * 4,
+        row_step: 1,
+        kernel_rows: 5,
+        wei_bytes: 500 * 128,
+    };
+
     #[test]
     fn pieces_partition_the_output() {
-        for ([rows, groups, pairs], vector_fmas) in
-            [([24, 1, 1], 600), ([56, 1, 8], 130_000), ([7, 2, 3], 90_000), ([1, 1, 1], 10)]
-        {
-            let cut = Cut::new([rows, groups, pairs], LineCost { vector_fmas, staged_bytes: 4000 });
+        let grouped = Work { rows: 7, groups: 2, pairs: 3, ..LARGE };
+        let one = Work { rows: 1, pairs: 1, row_fmas: 10, ..SMALL };
+        for work in [LARGE, SMALL, grouped, one] {
+            let cut = Cut::new(work);
             for mb in [0, 1, 5, 64] {
+                let Work { rows, groups, pairs, .. } = work;
                 let mut seen = vec![0; mb * rows * groups * pairs];
                 for block in 0..cut.blocks(mb) {
                     let piece = cut.piece(block, mb);
-                    assert!(piece.samples.len() * piece.rows.len() <= cut.max_lines());
+                    let extent = [piece.samples.len(), piece.rows.len()];
+                    assert!(cut.extents().any(|e| e[0] >= extent[0] && e[1] >= extent[1]));
                     for n in piece.samples {
                         for row in piece.rows.clone() {
                             for pair in piece.pairs.clone() {
@@ -132,10 +247,25 @@ mod tests {
     }
 
     #[test]
-    fn small_samples_share_a_block_and_large_ones_are_cut() {
-        let small = Cut::new([8, 1, 2], LineCost { vector_fmas: 100, staged_bytes: 100 });
-        assert_eq!(small.extent(), [156, 8]);
-        let large = Cut::new([56, 1, 8], LineCost { vector_fmas: 260_000, staged_bytes: 60_000 });
-        assert_eq!((large.extent(), large.pairs_per_block), ([1, 4], 1));
+    fn large_layers_read_their_lines_once_for_all_pairs() {
+        let piece = Cut::new(LARGE).piece(0, 8);
+        assert_eq!(piece.pairs, 0..8);
+        assert!(LARGE.src_rows(piece.rows.len()) * LARGE.src_row_bytes <= L2_BYTES / 2);
+        assert!(piece.rows.len() >= 3, "{piece:?}");
+    }
+
+    #[test]
+    fn there_are_blocks_for_several_workers() {
+        for mb in [1, 8, 64] {
+            assert!(Cut::new(LARGE).blocks(mb) >= 16);
+        }
+        assert!(Cut::new(SMALL).blocks(64) >= 16);
+    }
+
+    #[test]
+    fn large_weights_are_cut_into_chunks_of_inner_blocks() {
+        assert_eq!(Cut::new(LARGE).chunk(16), 16);
+        let larger = Cut::new(Work { wei_bytes: 1024 * 9 * 128, ..LARGE });
+        assert_eq!(larger.chunk(64), 16);
     }
 }

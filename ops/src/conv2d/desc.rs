@@ -1,6 +1,6 @@
 //! What a convolution computes.
 
-use crate::{Layout, Maps, ShapeError};
+use crate::{ActivationKind, Layout, Maps, ShapeError};
 
 /// A two-dimensional convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,6 +31,10 @@ pub struct Conv2dDesc {
     pub bias: bool,
     /// How the source lies in memory: plain only for a first layer of fewer channels than a vector has lanes.
     pub src_layout: Layout,
+    /// The activation function that the source is the value of: backward data then returns the gradient of its input.
+    pub src_activation: Option<ActivationKind>,
+    /// The activation function that the forward pass applies to what it writes.
+    pub dst_activation: Option<ActivationKind>,
 }
 
 const OP: &str = "conv2d";
@@ -130,6 +134,8 @@ mod tests {
         groups: 1,
         bias: true,
         src_layout: Layout::Plain,
+        src_activation: None,
+        dst_activation: None,
     };
 
     #[test]

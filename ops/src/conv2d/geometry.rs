@@ -27,6 +27,8 @@ pub(super) struct Geometry {
     pub(super) sw: usize,
     pub(super) ph: usize,
     pub(super) pw: usize,
+    /// Rows of the map that are one row here.
+    pub(super) joined: usize,
 }
 
 impl Geometry {
@@ -54,6 +56,7 @@ impl Geometry {
             sw: desc.sw,
             ph: desc.ph,
             pw: desc.pw,
+            joined: 1,
         };
         let pointwise =
             [desc.kh, desc.kw, desc.sh, desc.sw] == [1; 4] && [desc.ph, desc.pw] == [0; 2];
@@ -63,6 +66,7 @@ impl Geometry {
             let rows = (1..desc.ih).find(joins).unwrap_or(desc.ih);
             (geometry.ih, geometry.iw) = (desc.ih / rows, desc.iw * rows);
             (geometry.oh, geometry.ow) = (geometry.ih, geometry.iw);
+            geometry.joined = rows;
         }
         Some(geometry)
     }
@@ -77,18 +81,7 @@ impl Geometry {
         self.group_oc.div_ceil(self.lanes)
     }
 
-    /// The source's lines for the forward pass: neighboring output pixels read neighboring columns.
-    pub(super) fn src_staging(&self) -> Staging {
-        Staging {
-            columns: self.ow + (self.kw - 1) / self.sw,
-            phases: self.sw.min(self.kw),
-            stride: self.sw,
-            direct: self.ph == 0 && self.pw == 0 && self.sw == 1,
-            ..self.padded_src()
-        }
-    }
-
-    /// The source's lines for the backward weights pass: the columns in their order.
+    /// The source's lines.
     pub(super) fn padded_src(&self) -> Staging {
         let lanes = self.src_lanes();
         Staging {
@@ -99,15 +92,13 @@ impl Geometry {
             top: self.ph,
             left: self.pw,
             columns: (self.ow - 1) * self.sw + self.kw,
-            phases: 1,
-            stride: 1,
             direct: self.ph == 0 && self.pw == 0,
         }
     }
 
     /// The order of the packed weights.
     pub(super) fn taps(&self) -> Taps {
-        let phase_len = self.src_staging().phase_len();
-        Taps::new(self.group_ic, self.src_lanes(), self.kh, self.kw, [self.sw, phase_len, 0])
+        let (channels, lanes) = (self.group_ic, self.src_lanes());
+        Taps { channels, lanes, rows: self.kh, columns: self.kw }
     }
 }

@@ -218,7 +218,8 @@ impl Kernel for Forward<'_> {
                         }
                     }
                 }
-                simd.store(pixel, simd.keep_first(sum, direction.real_lanes(block)));
+                let value = desc.dst_activation.map_or(sum, |kind| kind.apply(simd, sum));
+                simd.store(pixel, simd.keep_first(value, direction.real_lanes(block)));
             }
         }
     }
@@ -260,6 +261,12 @@ impl Kernel for BackwardData<'_> {
                         simd.store(pixel, simd.keep_first(sum, direction.real_lanes(block)));
                     }
                 }
+            }
+        }
+        if let (Some(kind), Some(src)) = (desc.src_activation, io.src) {
+            let values = src[start..].chunks_exact(S::LANES);
+            for (pixel, value) in plane.chunks_exact_mut(S::LANES).zip(values) {
+                simd.store(pixel, kind.gradient(simd, simd.load(value), simd.load(pixel)));
             }
         }
     }

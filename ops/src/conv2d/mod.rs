@@ -16,6 +16,7 @@ mod taps;
 mod weights;
 mod register_tile;
 mod cut;
+mod epilogue;
 mod sweep;
 mod forward;
 mod backward_data;

@@ -8,7 +8,7 @@ use super::geometry::Geometry;
 use super::grouped::GroupedPlan;
 use super::weights::PackedWeights;
 use crate::extent::expect_len;
-use crate::{Isa, Layout, ShapeError, TensorLayout, Tiles};
+use crate::{Isa, Layout, ShapeError, TensorLayout, TensorRegion, Tiles};
 
 /// A convolution layer: forward, backward data and backward weights.
 ///
@@ -35,7 +35,7 @@ use crate::{Isa, Layout, ShapeError, TensorLayout, Tiles};
 /// let conv = Conv2d::new(
 ///     Conv2dDesc {
 ///         ic: 1, oc: 1, ih: 1, iw: 3, kh: 1, kw: 2, sh: 1, sw: 1, ph: 0, pw: 0,
-///         groups: 1, bias: true, src_layout: Layout::Plain,
+///         groups: 1, bias: true, src_layout: Layout::Plain, src_activation: None, dst_activation: None,
 ///     },
 ///     isa,
 /// )?;
@@ -100,8 +100,9 @@ impl Conv2d {
             None => Method::Grouped(Box::new(GroupedPlan::new(&desc, isa))),
             Some(geometry) => Method::Blocked(Box::new(Blocked {
                 weights: PackedWeights::new(&geometry),
-                forward: ForwardPlan::new(&geometry, isa),
-                backward_data: (!geometry.plain).then(|| BackwardDataPlan::new(&geometry, isa)),
+                forward: ForwardPlan::new(&geometry, desc.dst_activation, isa),
+                backward_data: (!geometry.plain)
+                    .then(|| BackwardDataPlan::new(&geometry, desc.src_activation, isa)),
                 backward_weights: BackwardWeightsPlan::new(&geometry, isa),
             })),
         };
@@ -206,6 +207,23 @@ impl Conv2d {
         }
     }
 
+    /// What a block of the forward pass writes; `None` where groups of channels do not fill vectors.
+    pub fn forward_region(&self, block: usize, mb: usize) -> Option<TensorRegion> {
+        match &self.method {
+            Method::Blocked(blocked) => Some(blocked.forward.region(block, mb)),
+            Method::Grouped(_) => None,
+        }
+    }
+
+    /// Slices that the [regions](Self::forward_region) of the forward pass's blocks make: the first blocks, as many as
+    /// there are slices, have them in order. 0 where blocks have no regions.
+    pub fn forward_slices(&self, mb: usize) -> usize {
+        match &self.method {
+            Method::Blocked(blocked) => blocked.forward.slices(mb),
+            Method::Grouped(_) => 0,
+        }
+    }
+
     /// Elements of scratch that a worker needs in the forward pass.
     pub fn forward_scratch_len(&self) -> usize {
         match &self.method {
@@ -296,12 +314,14 @@ impl Conv2d {
     ///
     /// # Panics
     ///
-    /// If a buffer is too short, or the source is plain.
+    /// If a buffer is too short or missing, or the source is plain.
     pub fn backward_data(&self, block: usize, io: Conv2dBackwardData<'_>) {
         const OP: &str = "conv2d backward data";
         expect_len(OP, "diff_dst", io.diff_dst.len(), self.dst.len(io.mb));
         expect_len(OP, "wei", io.wei.len(), self.backward_wei_len());
         expect_len(OP, "diff_src", io.diff_src.len(), self.src.len(io.mb));
+        let src_len = if self.desc.src_activation.is_some() { self.src.len(io.mb) } else { 0 };
+        expect_len(OP, "src", io.src.map_or(0, <[f32]>::len), src_len);
         expect_len(OP, "scratch", io.scratch.len(), self.backward_data_scratch_len());
         match &self.method {
             Method::Blocked(blocked) => {

@@ -28,15 +28,34 @@ pub(super) struct TileSet {
     wide: Shapes,
     /// For 16 registers: at most 6 scalars, 6 * 2 + 2 + 1 = 15 registers.
     narrow: Shapes,
+    /// For portable code, of which the compiler decides what is in registers: few, to keep the program small.
+    portable: Shapes,
 }
 
 const NARROW: Shapes = &[(6, 1), (3, 2), (2, 3), (1, 4), (1, 5), (1, 6)];
 
-/// For portable code, of which the compiler decides what is in registers: few, to keep the program small.
 const PORTABLE: Shapes = &[(2, 1), (1, 2)];
 
+/// Columns of the source from pixel to pixel, if there is a kernel for this step, or 0, which stands for any.
+pub(super) const fn column_step(plain: bool, step: usize, registers: usize) -> usize {
+    match (plain, step) {
+        _ if registers < 16 => 0,
+        (_, 1 | 2) | (true, 4) => step,
+        _ => 0,
+    }
+}
+
+/// The shapes of the sweep over a plain or blocked source with a step from pixel to pixel; 0 stands for any step.
+pub(super) const fn pixel_tiles(plain: bool, step: usize) -> TileSet {
+    match (plain, step) {
+        (_, 0) => ANY_PIXELS,
+        (false, 1) => BLOCKED_PIXELS,
+        _ => FEW_PIXELS,
+    }
+}
+
 /// Pixels of any map.
-pub(super) const BLOCKED_PIXELS: TileSet = TileSet {
+const BLOCKED_PIXELS: TileSet = TileSet {
     wide: &[
         (6, 1),
         (6, 2),
@@ -53,41 +72,26 @@ pub(super) const BLOCKED_PIXELS: TileSet = TileSet {
         (1, 14),
     ],
     narrow: NARROW,
+    portable: &[],
 };
 
-/// Pixels of a first layer, whose maps are large.
-pub(super) const PLAIN_PIXELS: TileSet =
-    TileSet { wide: &[(6, 1), (3, 4), (2, 7), (1, 8), (1, 10), (1, 12), (1, 14)], narrow: NARROW };
-
-/// Kernel columns by channels: multiples of 16, or the few channels of a last block.
-pub(super) const BLOCKED_TAPS: TileSet = TileSet {
-    wide: &[
-        (6, 1),
-        (6, 2),
-        (4, 3),
-        (3, 4),
-        (1, 4),
-        (2, 5),
-        (2, 6),
-        (2, 7),
-        (1, 8),
-        (1, 10),
-        (1, 12),
-        (1, 14),
-    ],
-    narrow: NARROW,
+/// Pixels of a first layer, whose maps are large, or of a layer with a stride.
+const FEW_PIXELS: TileSet = TileSet {
+    wide: &[(6, 1), (3, 4), (2, 7), (1, 12), (1, 14)],
+    narrow: &[(6, 1), (2, 3), (1, 6)],
+    portable: &[],
 };
 
-/// Kernel columns of a first layer: 3, 5, 7, 11 as a rule.
-pub(super) const PLAIN_TAPS: TileSet =
-    TileSet { wide: &[(6, 1), (3, 3), (2, 5), (1, 5), (2, 7), (1, 11)], narrow: NARROW };
+/// Pixels of a layer with a rare stride, and of every layer in portable code.
+const ANY_PIXELS: TileSet =
+    TileSet { wide: &[(6, 1), (1, 4)], narrow: &[(6, 1), (1, 4)], portable: PORTABLE };
 
 impl TileSet {
     const fn shapes(&self, registers: usize) -> Shapes {
         match registers {
             32.. => self.wide,
             16.. => self.narrow,
-            _ => PORTABLE,
+            _ => self.portable,
         }
     }
 
@@ -136,7 +140,6 @@ macro_rules! with_tile {
             (6, 2) => shape!(6, 2),
             (3, 2) => shape!(3, 2),
             (2, 3) => shape!(2, 3),
-            (3, 3) => shape!(3, 3),
             (4, 3) => shape!(4, 3),
             (1, 4) => shape!(1, 4),
             (3, 4) => shape!(3, 4),
@@ -163,13 +166,16 @@ mod tests {
 
     #[test]
     fn every_tile_fits_its_registers_and_has_a_kernel() {
-        for set in [BLOCKED_PIXELS, PLAIN_PIXELS, BLOCKED_TAPS, PLAIN_TAPS] {
+        for set in [BLOCKED_PIXELS, FEW_PIXELS, ANY_PIXELS] {
             for registers in [32, 16, 8] {
                 for &(rows, cols) in set.shapes(registers) {
                     assert!(rows * cols * NV + NV < registers, "{rows} x {cols}");
                     assert!(set.has(rows, cols, registers) && !set.has(rows, 9, registers));
                     let tile = RegisterTile { rows, cols };
                     assert_eq!(with_tile!(tile, |R, C| (R, C)), (rows, cols));
+                }
+                if set.shapes(registers).is_empty() {
+                    continue;
                 }
                 // Whatever the line, a tile is found.
                 for len in 1..100 {
@@ -189,11 +195,6 @@ mod tests {
             assert_eq!(chosen(BLOCKED_PIXELS, len, 60), (1, cols), "{len} pixels");
         }
         assert_eq!(chosen(BLOCKED_PIXELS, 7, 60), (2, 7));
-        for (len, cols) in [(16, 8), (48, 12), (80, 10), (112, 14)] {
-            assert_eq!(chosen(BLOCKED_TAPS, len, 1), (1, cols), "{len} taps");
-        }
-        assert_eq!(chosen(PLAIN_TAPS, 3, 3), (3, 3));
-        assert_eq!(chosen(PLAIN_TAPS, 11, 4), (1, 11));
         for (len, cols) in [(28, 6), (24, 6), (16, 4), (48, 6), (1, 1)] {
             assert_eq!(BLOCKED_PIXELS.choose(len, 60, 16).cols, cols, "{len} scalars");
         }

@@ -1,14 +1,7 @@
-//! Lines of a source tensor as the kernels read them: with padding in place and one step from output pixel to pixel.
+//! Lines of a source tensor as the kernels read them: with padding in place.
 //!
-//! Without padding and horizontal stride the tensor itself is such lines. Otherwise a block first copies the rows it needs
-//! into scratch, adding the padding and putting columns that are `sw` apart side by side:
-//!
-//! ```text
-//! row of the copy:  columns 0, sw, 2 sw, ..  | columns 1, sw + 1, ..  | ..      (sw phases)
-//! ```
-//!
-//! so that kernels know neither padding nor stride. The copy moves an element once for the 2 kh kw V operations or more
-//! that use it.
+//! Without padding the tensor itself is such lines. Otherwise a block first copies the rows it needs into scratch, adding
+//! the padding, so that kernels know nothing of it. The copy moves an element once for all the operations that use it.
 
 use std::ops::Range;
 
@@ -27,12 +20,8 @@ pub(super) struct Staging {
     pub(super) top: usize,
     /// Columns of zeros before the first.
     pub(super) left: usize,
-    /// Columns of a staged row that lie side by side in a phase.
+    /// Columns of a staged row.
     pub(super) columns: usize,
-    /// Phases that a kernel reads: `stride`, or fewer if the kernel is narrower.
-    pub(super) phases: usize,
-    /// Columns of the tensor from one column of a phase to the next.
-    pub(super) stride: usize,
     /// Whether the tensor can be read as it is.
     pub(super) direct: bool,
 }
@@ -67,12 +56,7 @@ impl Lines<'_> {
 impl Staging {
     /// Elements of a staged row.
     pub(super) fn row_len(&self) -> usize {
-        if self.direct { self.width * self.lanes } else { self.phases * self.phase_len() }
-    }
-
-    /// Elements from one phase of a row to the next.
-    pub(super) fn phase_len(&self) -> usize {
-        self.columns * self.lanes
+        self.lanes * if self.direct { self.width } else { self.columns }
     }
 
     /// Elements of scratch that a region takes.
@@ -133,39 +117,15 @@ impl Staging {
         Lines { src: scratch, base: 0, sample_step, block_step, row_step }
     }
 
-    /// Copies one row into its phases.
+    /// Copies one row between its padding.
+    #[inline]
     fn copy_row(&self, row: &[f32], copy: &mut [f32]) {
-        let lanes = self.lanes;
-        for (phase, copy) in copy.chunks_exact_mut(self.phase_len()).enumerate() {
-            // Column q holds x = q * stride + phase - left; the first that is not padding has x >= 0.
-            let before = self.left.saturating_sub(phase).div_ceil(self.stride).min(self.columns);
-            let (padding, inside) = copy.split_at_mut(before * lanes);
-            padding.fill(0.0);
-            let first = (before * self.stride + phase).saturating_sub(self.left);
-            let first = first.min(self.width);
-            let left = (self.width - first).div_ceil(self.stride);
-            let filled = left.min(self.columns - before);
-            let (inside, padding) = inside.split_at_mut(filled * lanes);
-            padding.fill(0.0);
-            if self.stride == 1 {
-                inside.copy_from_slice(&row[first * lanes..(first + filled) * lanes]);
-                continue;
-            }
-            let row = &row[first * lanes..];
-            match lanes {
-                1 => copy_columns::<1>(row, self.stride, inside),
-                8 => copy_columns::<8>(row, self.stride, inside),
-                16 => copy_columns::<16>(row, self.stride, inside),
-                _ => unreachable!("a vector has 8 or 16 lanes"),
-            }
-        }
-    }
-}
-
-/// Copies every `stride`-th column of `L` elements.
-fn copy_columns<const L: usize>(row: &[f32], stride: usize, copy: &mut [f32]) {
-    for (column, copy) in row.chunks(stride * L).zip(copy.chunks_exact_mut(L)) {
-        copy.copy_from_slice(&column[..L]);
+        let (padding, rest) = copy.split_at_mut(self.left.min(self.columns) * self.lanes);
+        padding.fill(0.0);
+        let len = rest.len().min(row.len());
+        let (inside, padding) = rest.split_at_mut(len);
+        inside.copy_from_slice(&row[..len]);
+        padding.fill(0.0);
     }
 }
 
@@ -174,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn padding_and_phases_are_laid_out_for_the_kernel() {
+    fn rows_lie_between_their_padding() {
         let staging = Staging {
             lanes: 1,
             blocks: 1,
@@ -182,9 +142,7 @@ mod tests {
             width: 4,
             top: 1,
             left: 1,
-            columns: 3,
-            phases: 2,
-            stride: 2,
+            columns: 6,
             direct: false,
         };
         let src = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
@@ -192,7 +150,7 @@ mod tests {
         let region = Region { samples: 0..1, blocks: 0..1, rows: 0..3 };
         let lines = staging.stage(&src, &region, &mut scratch);
         assert_eq!(lines.src[..6], [0.0; 6], "the row above");
-        assert_eq!(lines.src[6..12], [0.0, 2.0, 4.0, 1.0, 3.0, 0.0]);
-        assert_eq!(lines.src[lines.start(0, 0, 2)..], [0.0, 6.0, 8.0, 5.0, 7.0, 0.0]);
+        assert_eq!(lines.src[6..12], [0.0, 1.0, 2.0, 3.0, 4.0, 0.0]);
+        assert_eq!(lines.src[lines.start(0, 0, 2)..], [0.0, 5.0, 6.0, 7.0, 8.0, 0.0]);
     }
 }

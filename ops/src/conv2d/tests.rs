@@ -10,7 +10,23 @@ use crate::{Isa, Layout, Tiles};
 fn desc([ic, oc]: [usize; 2], [ih, iw]: [usize; 2], [kh, kw]: [usize; 2]) -> Conv2dDesc {
     let (sh, sw, ph, pw, groups) = (1, 1, 0, 0, 1);
     let src_layout = Layout::Plain;
-    Conv2dDesc { ic, oc, ih, iw, kh, kw, sh, sw, ph, pw, groups, bias: true, src_layout }
+    Conv2dDesc {
+        ic,
+        oc,
+        ih,
+        iw,
+        kh,
+        kw,
+        sh,
+        sw,
+        ph,
+        pw,
+        groups,
+        bias: true,
+        src_layout,
+        src_activation: None,
+        dst_activation: None,
+    }
 }
 
 /// The plans of a convolution on an instruction set: blocked, and plain where that is possible.
@@ -60,8 +76,10 @@ impl Trial {
         unblock(&dst, conv.desc().dst_maps(), *isa)
     }
 
-    fn backward_data(&self, diff_dst: &[f32], wei: &[f32]) -> Vec<f32> {
+    /// `src` is the plain source, where it is the value of an activation.
+    fn backward_data(&self, src: Option<&[f32]>, diff_dst: &[f32], wei: &[f32]) -> Vec<f32> {
         let Trial { conv, isa, mb } = self;
+        let src = src.map(|src| self.src(src));
         let diff_dst = block(diff_dst, conv.desc().dst_maps(), *isa);
         let packed = self.wei(wei);
         let wei = run_blocks(conv.pack_backward_blocks(), conv.backward_wei_len(), |block, dst| {
@@ -71,7 +89,8 @@ impl Trial {
         let len = conv.src_layout().len(*mb);
         let diff_src = run_blocks(conv.backward_data_blocks(*mb), len, |block, diff_src| {
             let (diff_dst, wei, scratch) = (&diff_dst, &wei, &mut scratch[..]);
-            let io = Conv2dBackwardData { mb: *mb, diff_dst, wei, diff_src, scratch };
+            let src = src.as_deref();
+            let io = Conv2dBackwardData { mb: *mb, diff_dst, wei, src, diff_src, scratch };
             conv.backward_data(block, io);
         });
         unblock(&diff_src, conv.desc().src_maps(), *isa)
@@ -124,7 +143,11 @@ fn check(desc: Conv2dDesc, mb: usize, isa: Isa) {
         assert!(got.1 == gradients.1, "backward bias {}", case());
         if !trial.is_plain() {
             let diff_src = reference::backward_data(&desc, mb, &diff_dst, &wei);
-            assert!(trial.backward_data(&diff_dst, &wei) == diff_src, "backward data {}", case());
+            assert!(
+                trial.backward_data(None, &diff_dst, &wei) == diff_src,
+                "backward data {}",
+                case()
+            );
         }
     }
 }
@@ -236,7 +259,7 @@ fn a_nan_or_infinity_reaches_what_it_should_and_no_padded_lane() {
                 let (diff_wei, diff_bia) = trial.backward_weights(&src, &diff_dst);
                 assert!(!diff_wei[0].is_finite() && !diff_bia[0].is_finite());
                 if !trial.is_plain() {
-                    let diff_src = trial.backward_data(&diff_dst, &wei);
+                    let diff_src = trial.backward_data(None, &diff_dst, &wei);
                     assert!(!diff_src[5].is_finite() && diff_src[15].is_finite());
                 }
             }
@@ -257,7 +280,7 @@ fn the_backward_passes_are_adjoint_to_the_forward_pass() {
         let conv = plans(wanted, isa).swap_remove(0);
         let trial = Trial { conv, isa, mb };
         let forward = dot(&trial.forward(&src, &wei, &no_bias), &diff_dst);
-        let data = dot(&src, &trial.backward_data(&diff_dst, &wei));
+        let data = dot(&src, &trial.backward_data(None, &diff_dst, &wei));
         let weights = dot(&wei, &trial.backward_weights(&src, &diff_dst).0);
         // Each is a sum of this many products of numbers up to 1, of which every element was rounded as a sum of at
         // most 19 channels by 20 taps.
@@ -286,6 +309,7 @@ prop_compose! {
         let [ph, pw] = pad;
         Conv2dDesc {
             ic, oc, ih, iw, kh, kw, sh, sw, ph, pw, groups, bias: true, src_layout: Layout::Plain,
+            src_activation: None, dst_activation: None,
         }
     }
 }
@@ -295,5 +319,51 @@ proptest! {
     #[test]
     fn any_shape_agrees_with_the_reference(desc in any_desc(), mb in 1..=3_usize) {
         check_all(desc, mb);
+    }
+}
+
+#[test]
+fn fused_activations_give_the_bits_of_layers_of_their_own() {
+    use crate::ActivationKind::{Relu, Sigmoid, Tanh};
+    use crate::{Activation, ActivationBackward, ActivationDesc, ActivationForward};
+    let shapes = [
+        Conv2dDesc { ph: 1, pw: 1, sh: 2, sw: 2, ..desc([20, 35], [7, 9], [3, 3]) },
+        Conv2dDesc { groups: 6, ..desc([6, 12], [5, 4], [2, 3]) },
+    ];
+    for (kind, plain) in [Relu, Sigmoid, Tanh].into_iter().flat_map(|k| shapes.map(|s| (k, s))) {
+        on_every_isa(|isa| {
+            let mb = 2;
+            let plan = |desc| Trial { conv: plans(desc, isa).remove(0), isa, mb };
+            let alone = plan(plain);
+            let fused = plan(Conv2dDesc {
+                src_activation: Some(kind),
+                dst_activation: Some(kind),
+                ..plain
+            });
+            let mut random = Random(7);
+            let (src_maps, dst_maps) = (plain.src_maps(), plain.dst_maps());
+            let src = random.reals(mb * src_maps.len());
+            let wei = random.reals(plain.plain_wei_len());
+            let bia = random.reals(plain.oc);
+            let diff_dst = random.reals(mb * dst_maps.len());
+
+            let layer = |maps| Activation::new(ActivationDesc { kind, maps }, isa).unwrap();
+            let mut dst = block(&alone.forward(&src, &wei, &bia), dst_maps, isa);
+            for index in 0..layer(dst_maps).forward_blocks(mb) {
+                let dst = Tiles::from(&mut dst[..]);
+                layer(dst_maps).forward(index, ActivationForward { mb, src: None, dst });
+            }
+            assert_eq!(bits(&fused.forward(&src, &wei, &bia)), bits(&unblock(&dst, dst_maps, isa)));
+
+            let value = block(&src, src_maps, isa);
+            let mut diff = block(&alone.backward_data(None, &diff_dst, &wei), src_maps, isa);
+            for index in 0..layer(src_maps).backward_blocks(mb) {
+                let diff_src = Tiles::from(&mut diff[..]);
+                let io = ActivationBackward { mb, dst: &value, diff_dst: None, diff_src };
+                layer(src_maps).backward(index, io);
+            }
+            let got = fused.backward_data(Some(&src), &diff_dst, &wei);
+            assert_eq!(bits(&got), bits(&unblock(&diff, src_maps, isa)));
+        });
     }
 }

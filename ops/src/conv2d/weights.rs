@@ -9,7 +9,13 @@ use crate::Tiles;
 /// The position of a weight among those of a group, for the output channel `out` of `out_blocks` blocks.
 ///
 /// A pair of output blocks is a row of `NV` vectors a step; an odd last block is a row of one.
-fn position(taps: &Taps, lanes: usize, out_blocks: usize, out: usize, step: usize) -> usize {
+pub(super) fn position(
+    taps: &Taps,
+    lanes: usize,
+    out_blocks: usize,
+    out: usize,
+    step: usize,
+) -> usize {
     let pair = out / (NV * lanes);
     let width = NV.min(out_blocks - pair * NV) * lanes;
     pair * NV * lanes * taps.steps() + step * width + out % (NV * lanes)
@@ -136,9 +142,9 @@ impl PackedWeights {
                     let channel = in_block * lanes;
                     let channels = lanes.min(g.group_ic - channel);
                     for j in 0..taps.rows {
-                        for i in 0..taps.columns() {
+                        for i in 0..taps.columns {
                             let ky = phase.py + (taps.rows - 1 - j) * g.sh;
-                            let kx = phase.px + (taps.columns() - 1 - i) * g.sw;
+                            let kx = phase.px + (taps.columns - 1 - i) * g.sw;
                             let tile = Tile {
                                 from: self.position(group, o, self.taps.step(channel, ky, kx)),
                                 from_step,

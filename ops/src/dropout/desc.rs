@@ -12,6 +12,9 @@ pub struct DropoutDesc {
     pub first_channel: usize,
     /// The probability with which an element is zeroed, 0 to 1.
     pub p: f32,
+    /// Whether the source is the value of a ReLU: backward then returns the gradient of its input. What is kept has the
+    /// sign that it had before, so the output is what the slope is told from.
+    pub follows_relu: bool,
 }
 
 impl DropoutDesc {

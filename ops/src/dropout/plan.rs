@@ -2,10 +2,11 @@
 
 use super::DropoutDesc;
 use super::mask::{DropoutKey, SampleKey};
+use crate::activation::Slope;
 use crate::extent::expect_len;
 use crate::grain::Grain;
 use crate::simd::{Kernel, Simd};
-use crate::{Isa, Layout, ShapeError, TensorLayout, Tiles};
+use crate::{ActivationKind, Isa, Layout, ShapeError, TensorLayout, Tiles};
 
 /// The widest vector there is, in lanes.
 const MAX_LANES: usize = 16;
@@ -38,7 +39,8 @@ const MAX_LANES: usize = 16;
 ///
 /// let isa = Isa::named("portable")?;
 /// let maps = Maps { c: 8, h: 1, w: 1 };
-/// let dropout = Dropout::new(DropoutDesc { maps, first_channel: 0, p: 0.5 }, isa)?;
+/// let desc = DropoutDesc { maps, first_channel: 0, p: 0.5, follows_relu: false };
+/// let dropout = Dropout::new(desc, isa)?;
 /// let (key, mut dst) = (DropoutKey { seed: 1, layer: 0, step: 0 }, [3.0; 8]);
 /// let io = DropoutForward { mb: 1, key, samples: &[17], src: None, dst: dst.as_mut_slice().into() };
 /// dropout.forward(0, io);
@@ -78,6 +80,8 @@ pub struct DropoutBackward<'a> {
     pub key: DropoutKey,
     /// The samples of the forward pass.
     pub samples: &'a [u64],
+    /// The output of the forward pass, where it [follows a ReLU](DropoutDesc::follows_relu).
+    pub dst: Option<&'a [f32]>,
     /// The gradient of the output, or `None` where `diff_src` holds it already.
     pub diff_dst: Option<&'a [f32]>,
     /// The gradient of the input.
@@ -132,7 +136,8 @@ impl Dropout {
     /// If a buffer or `samples` is shorter than `mb` samples.
     pub fn forward(&self, block: usize, io: DropoutForward<'_>) {
         let DropoutForward { mb, key, samples, src, mut dst } = io;
-        self.mask(block, mb, |sample| key.sample(samples[sample]), src, &mut dst);
+        let key = |sample| key.sample(samples[sample]);
+        self.mask(block, mb, key, src, Slope::none(), &mut dst);
     }
 
     /// The number of blocks of the backward pass.
@@ -144,10 +149,13 @@ impl Dropout {
     ///
     /// # Panics
     ///
-    /// If a buffer or `samples` is shorter than `mb` samples.
+    /// If a buffer is missing, or it or `samples` is shorter than `mb` samples.
     pub fn backward(&self, block: usize, io: DropoutBackward<'_>) {
-        let DropoutBackward { mb, key, samples, diff_dst, mut diff_src } = io;
-        self.mask(block, mb, |sample| key.sample(samples[sample]), diff_dst, &mut diff_src);
+        let DropoutBackward { mb, key, samples, dst, diff_dst, mut diff_src } = io;
+        let planned = self.desc.follows_relu.then_some(ActivationKind::Relu);
+        let slope = Slope::new("dropout backward", planned, dst, self.layout.len(mb));
+        let key = |sample| key.sample(samples[sample]);
+        self.mask(block, mb, key, diff_dst, slope, &mut diff_src);
     }
 
     /// Both passes: masks the planes of a block.
@@ -157,6 +165,7 @@ impl Dropout {
         mb: usize,
         key: impl Fn(usize) -> SampleKey,
         src: Option<&[f32]>,
+        slope: Slope<'_>,
         dst: &mut Tiles<'_>,
     ) {
         if let Some(src) = src {
@@ -169,6 +178,7 @@ impl Dropout {
         for plane in self.grain.pieces(block, mb * channel_blocks) {
             let channel = self.desc.first_channel + plane % channel_blocks * self.isa.lanes();
             let at = plane * plane_len..(plane + 1) * plane_len;
+            let dst = dst.tile(at.clone());
             self.isa.dispatch(MaskPlane {
                 mask: PlaneMask {
                     rule: self.rule,
@@ -177,8 +187,9 @@ impl Dropout {
                     pixels: pixels as u32,
                 },
                 src: src.map(|src| &src[at.clone()]),
-                dst: dst.tile(at),
+                dst: &mut *dst,
             });
+            slope.apply(self.isa, at, dst);
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use crate::activation::Slope;
 use crate::extent::{expect_len, expect_maps};
 use crate::grain::Grain;
-use crate::{Isa, Layout, Maps, ShapeError, TensorLayout, Tiles};
+use crate::{ActivationKind, Isa, Layout, Maps, ShapeError, TensorLayout, Tiles};
 
 /// Pixels that are transposed at a time: their vectors stay in the first-level cache until every lane is done.
 const STRIP: usize = 64;
@@ -14,6 +15,8 @@ const STRIP: usize = 64;
 pub struct FlattenDesc {
     /// The shape of a sample.
     pub maps: Maps,
+    /// The activation function that the source is the value of: backward then returns the gradient of its input.
+    pub src_activation: Option<ActivationKind>,
 }
 
 /// Lays the maps of a sample out as features: feature `(c·h + y)·w + x` is pixel (y, x) of channel c.
@@ -36,7 +39,8 @@ pub struct FlattenDesc {
 /// use lockstep_ops::{Flatten, FlattenDesc, FlattenForward, Isa, Maps};
 ///
 /// let isa = Isa::named("portable")?;
-/// let flatten = Flatten::new(FlattenDesc { maps: Maps { c: 2, h: 1, w: 2 } }, isa)?;
+/// let desc = FlattenDesc { maps: Maps { c: 2, h: 1, w: 2 }, src_activation: None };
+/// let flatten = Flatten::new(desc, isa)?;
 /// // Two pixels of 8 lanes, the first two of which are channels.
 /// let (mut src, mut dst) = ([0.0; 16], [0.0; 8]);
 /// (src[0], src[1], src[8], src[9]) = (1.0, 3.0, 2.0, 4.0);
@@ -47,6 +51,7 @@ pub struct FlattenDesc {
 #[derive(Debug, Clone)]
 pub struct Flatten {
     desc: FlattenDesc,
+    isa: Isa,
     lanes: usize,
     src: TensorLayout,
     dst: TensorLayout,
@@ -71,6 +76,8 @@ pub struct FlattenBackward<'a> {
     pub mb: usize,
     /// The gradient of the features.
     pub diff_dst: &'a [f32],
+    /// The maps, where they are the value of an [activation](FlattenDesc::src_activation).
+    pub src: Option<&'a [f32]>,
     /// The gradient of the maps.
     pub diff_src: Tiles<'a>,
 }
@@ -88,6 +95,7 @@ impl Flatten {
         let Maps { c, h, w } = desc.maps;
         Ok(Flatten {
             desc,
+            isa,
             lanes,
             src: blocked(desc.maps),
             dst: blocked(Maps { c: c * h * w, h: 1, w: 1 }),
@@ -149,19 +157,21 @@ impl Flatten {
     ///
     /// # Panics
     ///
-    /// If a buffer is shorter than `mb` samples.
+    /// If a buffer is missing or shorter than `mb` samples.
     pub fn backward(&self, block: usize, io: FlattenBackward<'_>) {
-        let FlattenBackward { mb, diff_dst, mut diff_src } = io;
+        let FlattenBackward { mb, diff_dst, src, mut diff_src } = io;
         expect_len("flatten backward", "diff_dst", diff_dst.len(), self.dst.len(mb));
         expect_len("flatten backward", "diff_src", diff_src.len(), self.src.len(mb));
+        let slope = Slope::new("flatten backward", self.desc.src_activation, src, self.src.len(mb));
         let pixels = self.pixels();
         for plane in self.grain.pieces(block, mb * self.src.channel_blocks()) {
-            let diff_src = diff_src.tile(self.plane(plane));
+            let at = self.plane(plane);
+            let whole = diff_src.tile(at.clone());
             let real = self.real_lanes(plane);
             let rows = &diff_dst[self.features(plane)][..real * pixels];
             for first in (0..pixels).step_by(STRIP) {
                 let strip = first..(first + STRIP).min(pixels);
-                let diff_src = &mut diff_src[strip.start * self.lanes..strip.end * self.lanes];
+                let diff_src = &mut whole[strip.start * self.lanes..strip.end * self.lanes];
                 if real < self.lanes {
                     diff_src.fill(0.0);
                 }
@@ -172,6 +182,7 @@ impl Flatten {
                     }
                 }
             }
+            slope.apply(self.isa, at, whole);
         }
     }
 

@@ -1,21 +1,53 @@
 //! The gradient of the input: diff_src = diff_dst * wei.
 //!
-//! Vectors run over input features, but packed weights have vectors of output features. A transposed copy of all
-//! weights would double their memory, so each block transposes the panel that is next into scratch, where it stays
-//! in the first-level cache while all samples pass.
+//! Vectors run over samples, so that the packed weights are read as they are, a broadcast at a time. Gradients of the
+//! output are transposed on the way in, those of the input on the way out; each of them is moved once for as many
+//! products as the layer has features on the other side.
+//!
+//! ```text
+//! loop 5: panels of oc, a number of groups; their diff_dst of the block's samples is transposed into scratch
+//! loop 4:   a few ic: their weights of the panel stay in the second-level cache,
+//! loop 3:     while all samples pass, as many vectors of them as a register tile has, which stay in the first- or
+//! loop 2:       second-level cache while the ic pass, a tile at a time: rows of ic, vectors of samples
+//! loop 1:         groups of oc of the panel
+//! ```
+//!
+//! Sums stay in scratch, `[vectors of samples][ic][samples]`, until all panels have passed. While a tile computes, it asks
+//! for the weights of the next ic.
 
 use std::ops::Range;
 
 use super::Linear;
-use super::blocking::{Grid, STREAM_SAMPLES, panel_depth, panels, tile_rows};
-use super::tile::{Lhs, Output, Rhs, Start, Strip};
-use super::transpose::PackedWeights;
+use super::blocking::{DEPTH, Grid, Side, VECTORS, panels, tile_rows};
+use super::epilogue::Differentiate;
+use super::packing::GROUP;
+use super::tile::{Lhs, Rhs, accumulate, load_sums, store_sums};
+use super::transpose::{load_square, transpose_square};
 use crate::Tiles;
 use crate::extent::expect_len;
 use crate::simd::{Kernel, Simd};
 
-/// Samples of a block, if there are as many: each transposed weight should be used by some.
-const MIN_SAMPLES: usize = 64;
+/// Samples of a block at most.
+const MAX_SAMPLES: usize = 256;
+
+/// Input features of a block at most: their sums are half a MiB.
+const MAX_FEATURES: usize = 512;
+
+/// Input features that all samples pass together, in whole tiles: their weights of a panel are 90 KiB.
+const NEAR_FEATURES: usize = 120;
+
+/// Rows of a tile of a single vector: more than of two vectors, because sums must be more than two multiply-adds a
+/// cycle of 4 to 5 cycles.
+const SINGLE_ROWS: usize = 12;
+
+/// Elements of the sums: features in whole tiles.
+const SUMS: usize = MAX_SAMPLES * (MAX_FEATURES + 16);
+
+/// Elements of a copy of the weights of a tile in one group.
+const ODD_ROWS: usize = 12 * GROUP;
+
+/// Elements of the transposed panel of diff_dst.
+const PANEL: usize = MAX_SAMPLES * DEPTH;
 
 /// The tensors of a block of the input's gradient.
 #[derive(Debug)]
@@ -26,7 +58,10 @@ pub struct LinearBackwardData<'a> {
     pub diff_dst: &'a [f32],
     /// The weights, packed.
     pub wei: &'a [f32],
-    /// The gradient of the input.
+    /// The input of the forward pass, if and only if it is the value of an activation
+    /// ([`LinearDesc::src_activation`](super::LinearDesc::src_activation)).
+    pub src: Option<&'a [f32]>,
+    /// The gradient of the input, or of that activation's input.
     pub diff_src: Tiles<'a>,
     /// Scratch of [`Linear::backward_data_scratch_len`] elements, of any values.
     pub scratch: &'a mut [f32],
@@ -35,7 +70,7 @@ pub struct LinearBackwardData<'a> {
 impl Linear {
     /// Elements of scratch that a worker needs for [`Self::backward_data`].
     pub fn backward_data_scratch_len(&self) -> usize {
-        panel_depth(self.isa.lanes()) * self.ic.full_width().min(self.ic.padded())
+        PANEL + SUMS + ODD_ROWS
     }
 
     /// The number of blocks of the input's gradient.
@@ -47,70 +82,272 @@ impl Linear {
     ///
     /// # Panics
     ///
-    /// If a buffer is shorter than `mb` samples, the weights than the packed ones, or the scratch than
-    /// [`Self::backward_data_scratch_len`].
+    /// If a buffer is shorter than `mb` samples, the weights than the packed ones, the scratch than
+    /// [`Self::backward_data_scratch_len`], or `src` is missing where an activation was planned, or given where none was.
     pub fn backward_data(&self, block: usize, io: LinearBackwardData<'_>) {
         let op = "linear backward data";
         expect_len(op, "diff_dst", io.diff_dst.len(), io.mb * self.oc.padded());
         expect_len(op, "wei", io.wei.len(), self.wei_len());
         expect_len(op, "diff_src", io.diff_src.len(), io.mb * self.ic.padded());
         expect_len(op, "scratch", io.scratch.len(), self.backward_data_scratch_len());
-        let (samples, groups) = self.backward_data_grid(io.mb).block(block);
-        self.isa.dispatch(BackwardData { plan: self, samples, groups, io });
-    }
-
-    /// Samples by groups of input features.
-    fn backward_data_grid(&self, mb: usize) -> Grid {
-        let cell_flop = 2 * self.desc.out_features * self.ic.full_width().min(self.ic.padded());
-        Grid {
-            rows: mb,
-            columns: self.ic.count(),
-            row_step: tile_rows(self.isa.lanes()),
-            min_rows: MIN_SAMPLES,
-            cell_flop,
-            column_flop: STREAM_SAMPLES * cell_flop,
+        assert!(
+            io.src.is_some() == self.desc.src_activation.is_some(),
+            "{op}: src given and activation planned differ"
+        );
+        if let Some(src) = io.src {
+            expect_len(op, "src", src.len(), io.mb * self.ic.padded());
+        }
+        let (samples, features) = self.backward_data_grid(io.mb).block(block);
+        let LinearBackwardData { diff_dst, wei, src, mut diff_src, scratch, .. } = io;
+        let lanes = self.isa.lanes();
+        let (panel, rest) = scratch.split_at_mut(PANEL);
+        let (sums, odd_rows) = rest.split_at_mut(SUMS);
+        let rows = features.start..features.end.min(self.desc.in_features);
+        // Few samples pass but once: then weights come from memory in stretches as long as can be.
+        let few = samples.len() <= VECTORS * lanes;
+        let near_features = if few { MAX_FEATURES } else { NEAR_FEATURES };
+        for oc in panels(self.oc.padded(), DEPTH) {
+            let (stride, columns, samples) = (self.oc.padded(), oc.clone(), &samples);
+            self.isa.dispatch(TransposePanel { src: diff_dst, stride, samples, columns, panel });
+            for first in rows.clone().step_by(near_features) {
+                let near = first..(first + near_features).min(rows.end);
+                let parts = Vectors::of(samples, lanes).count();
+                for (part, vectors) in Vectors::of(samples, lanes).enumerate() {
+                    let sums = &mut sums[vectors.elements(sum_rows(rows.len()))];
+                    let at = first - rows.start..first - rows.start + sum_rows(near.len());
+                    self.isa.dispatch(Strip {
+                        wei,
+                        ic_total: self.desc.in_features,
+                        oc: oc.clone(),
+                        rows: near.clone(),
+                        panel: &panel[vectors.elements(oc.len())],
+                        sums: &mut sums[at.start * vectors.width..at.end * vectors.width],
+                        odd_rows,
+                        part,
+                        parts,
+                        few,
+                    });
+                }
+            }
+        }
+        let stride = self.ic.padded();
+        let (samples, features) = (&samples, &features);
+        let diff_src = &mut diff_src;
+        let rows = rows.len();
+        self.isa.dispatch(WriteBack {
+            sums,
+            rows,
+            samples,
+            first: features.start,
+            stride,
+            diff_src,
+        });
+        if let Some((kind, src)) = self.desc.src_activation.zip(src) {
+            self.isa.dispatch(Differentiate { kind, src, diff_src, stride, samples, features });
         }
     }
+
+    /// Samples by input features.
+    fn backward_data_grid(&self, mb: usize) -> Grid {
+        let lanes = self.isa.lanes();
+        Grid::new(
+            Side { len: mb, step: lanes, min: 32, good: 256, max: MAX_SAMPLES },
+            Side { len: self.ic.padded(), step: lanes, min: 192, good: 384, max: MAX_FEATURES },
+        )
+    }
 }
 
-struct BackwardData<'a> {
-    plan: &'a Linear,
-    samples: Range<usize>,
-    groups: Range<usize>,
-    io: LinearBackwardData<'a>,
+/// Rows of sums: whole tiles.
+fn sum_rows(features: usize) -> usize {
+    features.next_multiple_of(12)
 }
 
-impl Kernel for BackwardData<'_> {
+/// Vectors of samples that pass the weights together: [`VECTORS`], or the one that is left over.
+#[derive(Debug, Clone, Copy)]
+struct Vectors {
+    /// The first sample, counted from the block's first.
+    first: usize,
+    /// Samples, with those that the last vector lacks.
+    width: usize,
+}
+
+impl Vectors {
+    fn of(samples: &Range<usize>, lanes: usize) -> impl Iterator<Item = Vectors> {
+        let padded = samples.len().next_multiple_of(lanes);
+        let width = VECTORS * lanes;
+        (0..padded)
+            .step_by(width)
+            .map(move |first| Vectors { first, width: width.min(padded - first) })
+    }
+
+    /// Where they lie in a buffer `[vectors][row][sample]`.
+    fn elements(self, rows: usize) -> Range<usize> {
+        self.first * rows..(self.first + self.width) * rows
+    }
+}
+
+/// Transposes `columns` of `samples`, which are `stride` apart, to `[vectors of samples][column][sample]`, with zeros for
+/// the samples that a vector lacks.
+struct TransposePanel<'a> {
+    src: &'a [f32],
+    stride: usize,
+    samples: &'a Range<usize>,
+    columns: Range<usize>,
+    panel: &'a mut [f32],
+}
+
+impl Kernel for TransposePanel<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let BackwardData { plan, samples, groups, io } = self;
-        let LinearBackwardData { diff_dst, wei, mut diff_src, scratch, .. } = io;
-        let weights = PackedWeights { wei, ic_total: plan.desc.in_features, oc: plan.oc };
-        // Loop 3: groups of input features.
-        for group in groups.map(|group| plan.ic.group(group)) {
-            // Loop 2: output features, so many that their weights fit into scratch and the first-level cache.
-            for oc in panels(plan.desc.out_features, S::LANES) {
-                weights.transpose(simd, &oc, &group, scratch);
-                let mut strip = Strip {
-                    lhs: Lhs {
-                        src: &diff_dst[oc.start..],
-                        row_stride: plan.oc.padded(),
-                        k_stride: 1,
-                    },
-                    rhs: Rhs { src: scratch, stride: group.width, depth: oc.len() },
-                    out: Output {
-                        tiles: &mut diff_src,
-                        at: group.first,
-                        stride: plan.ic.padded(),
-                        columns: group,
-                        start: if oc.start > 0 { Start::Output } else { Start::Zero },
-                    },
-                };
-                // Loop 1: samples, a register tile at a time.
-                strip.multiply(simd, samples.clone());
+        let TransposePanel { src, stride, samples, columns, panel } = self;
+        for vectors in Vectors::of(samples, S::LANES) {
+            let panel = &mut panel[vectors.elements(columns.len())];
+            for lane in (0..vectors.width).step_by(S::LANES) {
+                let first = samples.start + vectors.first + lane;
+                let filled = (samples.end - first).min(S::LANES);
+                let starts = columns.clone().step_by(S::LANES);
+                for (column, panel) in starts.zip(panel.chunks_exact_mut(vectors.width * S::LANES))
+                {
+                    let square = load_square(simd, &src[first * stride + column..], stride, filled);
+                    let square = transpose_square(simd, square);
+                    for row in 0..S::LANES {
+                        simd.store(&mut panel[row * vectors.width + lane..], square[row]);
+                    }
+                }
             }
+        }
+    }
+}
+
+/// Transposes sums `[vectors of samples][ic][sample]` to where they belong, from feature `first` on. `rows` are the features
+/// without padding.
+struct WriteBack<'a, 't> {
+    sums: &'a [f32],
+    rows: usize,
+    samples: &'a Range<usize>,
+    first: usize,
+    stride: usize,
+    diff_src: &'a mut Tiles<'t>,
+}
+
+impl Kernel for WriteBack<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let WriteBack { sums, rows, samples, first: feature, stride, diff_src } = self;
+        for vectors in Vectors::of(samples, S::LANES) {
+            let sums = &sums[vectors.elements(sum_rows(rows))];
+            for lane in (0..vectors.width).step_by(S::LANES) {
+                let first = samples.start + vectors.first + lane;
+                let filled = (samples.end - first).min(S::LANES);
+                for row in (0..rows).step_by(S::LANES) {
+                    let src = &sums[row * vectors.width + lane..];
+                    let square = load_square(simd, src, vectors.width, rows - row);
+                    let square = transpose_square(simd, square);
+                    for sample in 0..S::LANES {
+                        if sample < filled {
+                            let at = (first + sample) * stride + feature + row;
+                            simd.store(diff_src.tile(at..at + S::LANES), square[sample]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A panel of some vectors of samples, and the weights of the block's input features that it meets.
+struct Strip<'a> {
+    wei: &'a [f32],
+    ic_total: usize,
+    /// The panel's output features, with padding: full groups, and perhaps a narrow one.
+    oc: Range<usize>,
+    /// The block's input features.
+    rows: Range<usize>,
+    panel: &'a [f32],
+    sums: &'a mut [f32],
+    odd_rows: &'a mut [f32],
+    /// Which of the `parts` of the next input features' weights is to be asked for.
+    part: usize,
+    parts: usize,
+    /// Whether samples are so few that every weight is read once: then those of the tile after the next are asked for.
+    few: bool,
+}
+
+impl Kernel for Strip<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        if self.sums.len() == sum_rows(self.rows.len()) * S::LANES {
+            self.multiply::<S, SINGLE_ROWS, 1>(simd);
+        } else if tile_rows(S::LANES) == 12 {
+            self.multiply::<S, 12, 2>(simd);
+        } else {
+            self.multiply::<S, 6, 2>(simd);
+        }
+    }
+}
+
+impl Strip<'_> {
+    /// Multiplies all rows with N vectors of samples.
+    #[inline(always)]
+    fn multiply<S: Simd, const R: usize, const N: usize>(self, simd: S) {
+        let Strip { wei, ic_total, oc, rows, panel, sums: out, odd_rows, part, parts, few } = self;
+        let full = oc.len() / GROUP;
+        let (full_panel, narrow_panel) = panel.split_at(full * GROUP * N * S::LANES);
+        let narrow = oc.len() - full * GROUP;
+        let wei = &wei[oc.start * ic_total..oc.end * ic_total];
+        let (full_wei, narrow_wei) = wei.split_at(full * GROUP * ic_total);
+        // The rows after these, of every group: the same number of lines in each tile.
+        let tiles = rows.len().div_ceil(R);
+        let (lines, mut ahead) = if few {
+            (R * GROUP / 16, (rows.start + 2 * R) * GROUP)
+        } else {
+            let lines = (NEAR_FEATURES * GROUP / 16).div_ceil(parts * tiles);
+            (lines, rows.end * GROUP + part * tiles * lines * 16)
+        };
+        for (row, out) in rows.clone().step_by(R).zip(out.chunks_exact_mut(R * N * S::LANES)) {
+            let present = if oc.start == 0 { 0 } else { R };
+            let mut sums = load_sums::<S, R, N>(simd, out, N * S::LANES, present);
+            let filled = (rows.end - row).min(R);
+            let panels = full_panel.chunks_exact(GROUP * N * S::LANES);
+            for (panel, wei) in panels.zip(full_wei.chunks_exact(GROUP * ic_total)) {
+                for line in 0..lines {
+                    simd.prefetch(wei, ahead + line * 16);
+                }
+                let mut src = &wei[row * GROUP..];
+                if filled < R {
+                    copy_rows(simd, src, GROUP, filled, odd_rows);
+                    src = odd_rows;
+                }
+                let lhs = Lhs { src, row_stride: GROUP, k_stride: 1 };
+                let rhs = Rhs { src: panel, k_stride: N * S::LANES };
+                sums = accumulate(simd, sums, lhs, rhs, GROUP);
+            }
+            ahead += lines * 16;
+            if narrow > 0 {
+                copy_rows(simd, &narrow_wei[row * narrow..], narrow, filled, odd_rows);
+                let lhs = Lhs { src: odd_rows, row_stride: GROUP, k_stride: 1 };
+                let rhs = Rhs { src: narrow_panel, k_stride: N * S::LANES };
+                sums = accumulate(simd, sums, lhs, rhs, narrow);
+            }
+            store_sums(simd, sums, out, N * S::LANES, R);
+        }
+    }
+}
+
+/// Copies rows of `width` elements to rows as wide as those of a full group, for a tile whose group is narrow or whose rows
+/// run out. What is between and behind them may be anything: it goes into no sum, or into sums of rows that do not exist.
+#[inline(always)]
+fn copy_rows<S: Simd>(simd: S, src: &[f32], width: usize, rows: usize, copy: &mut [f32]) {
+    let rows = src.chunks_exact(width).take(rows).zip(copy.chunks_exact_mut(GROUP));
+    for (src, copy) in rows {
+        for (src, copy) in src.chunks_exact(S::LANES).zip(copy.chunks_exact_mut(S::LANES)) {
+            simd.store(copy, simd.load(src));
         }
     }
 }

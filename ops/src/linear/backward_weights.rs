@@ -1,30 +1,47 @@
 //! The gradients of weights and bias: diff_wei = diff_dst^T * src, diff_bia = the sum of diff_dst.
 //!
-//! The sum runs over samples. Where samples are a multiple of [`ALIASED`] elements apart, as is usual, their lines
-//! compete for the same few places of the first-level cache, so each block copies its part of them into scratch first.
+//! ```text
+//! loop 5: panels of samples; their src of the block's ic is copied to scratch, in strips as wide as a tile is high
+//! loop 4:   a few groups of oc; their diff_dst is copied to scratch too
+//! loop 3:     groups of oc: diff_dst stays in the first-level cache,
+//! loop 2:       while all strips of ic pass, which stay in the second-level one,
+//! loop 1:         a register tile at a time: rows of ic, vectors of oc
+//! ```
+//!
+//! Where samples lie, they are kilobytes apart: each would need a page of its own, and all would compete for the same few
+//! places of the first-level cache.
 
 use std::ops::Range;
 
 use super::Linear;
-use super::blocking::{Grid, STREAM_SAMPLES, panel_depth, panels, tile_rows};
-use super::tile::{Lhs, Output, Rhs, Start, Strip};
+use super::blocking::{Grid, Side, VECTORS, panels, tile_rows};
+use super::packing::{GROUP, Group};
+use super::tile::{Lhs, Rhs, accumulate, load_sums, store_sums};
 use crate::Tiles;
 use crate::extent::expect_len;
 use crate::simd::{Kernel, Simd};
 
-/// Input features whose samples are in scratch at a time: whole vectors, and whole register tiles, of any width.
-const STRIP: usize = 48;
+/// Samples of a panel. More than of the other passes' terms: sums that do not come back need not be read, and those of
+/// this pass are too many for the cache.
+const DEPTH: usize = 256;
 
-const _: () = assert!(STRIP.is_multiple_of(tile_rows(8)) && STRIP.is_multiple_of(tile_rows(16)));
-const _: () = assert!(STRIP.is_multiple_of(8) && STRIP.is_multiple_of(16));
+/// Input features of a block at most: with their samples they are half a MiB.
+const MAX_INPUTS: usize = 512;
 
-/// At a distance that is a multiple of 1 KiB, the samples of a panel share four (or fewer) of the 64 sets of a first-level
-/// cache, 48 lines where there are 12 ways. Measured with 1024 features, AVX2: 59 % of peak without copy, 85 % with one;
-/// at a distance that does not alias a copy costs a tenth.
-const ALIASED: usize = 256;
+/// Output features of a block at most, so that there are blocks enough.
+const MAX_OUTPUTS: usize = 1024;
 
-/// Input features of a block, if there are as many: each vector of `diff_dst` that comes into cache meets them all.
-const MIN_FEATURES: usize = 2 * STRIP;
+/// Output features whose gradients are copied at a time: neighbors lie side by side, and come from memory together.
+const COPIED_OUTPUTS: usize = 128;
+
+/// Samples that are copied to strips together.
+const NEAR_SAMPLES: usize = 8;
+
+/// Elements of the strips of inputs; the last strip is filled up.
+const fn strips_len(lanes: usize) -> usize {
+    let rows = tile_rows(lanes);
+    (MAX_INPUTS + rows).div_ceil(rows) * strip_len(rows, DEPTH)
+}
 
 /// The tensors of a block of the gradients of weights and bias.
 #[derive(Debug)]
@@ -46,13 +63,14 @@ pub struct LinearBackwardWeights<'a> {
 impl Linear {
     /// Elements of scratch that a worker needs for [`Self::backward_weights`].
     pub fn backward_weights_scratch_len(&self) -> usize {
-        panel_depth(self.isa.lanes()) * (STRIP + self.oc.full_width())
+        let lanes = self.isa.lanes();
+        strips_len(lanes) + DEPTH * COPIED_OUTPUTS
     }
 
     /// The number of blocks of the gradients of weights and bias; also without samples there are some, which write
     /// zeros.
-    pub fn backward_weights_blocks(&self, mb: usize) -> usize {
-        self.backward_weights_grid(mb).blocks()
+    pub fn backward_weights_blocks(&self, _mb: usize) -> usize {
+        self.backward_weights_grid().blocks()
     }
 
     /// Computes one block of the gradients of weights and bias, sums over `mb` samples.
@@ -74,109 +92,223 @@ impl Linear {
             expect_len(op, "diff_bia", diff_bia.len(), self.bia_len());
         }
         expect_len(op, "scratch", io.scratch.len(), self.backward_weights_scratch_len());
-        let (features, groups) = self.backward_weights_grid(io.mb).block(block);
-        self.isa.dispatch(BackwardWeights { plan: self, features, groups, io });
-    }
-
-    /// Input features by groups of output features.
-    fn backward_weights_grid(&self, mb: usize) -> Grid {
-        let width = self.oc.full_width().min(self.oc.padded());
-        let column_flop = 2 * mb * width;
-        Grid {
-            rows: self.desc.in_features,
-            columns: self.oc.count(),
-            row_step: STRIP,
-            min_rows: MIN_FEATURES,
-            cell_flop: column_flop + 2 * STREAM_SAMPLES * width,
-            column_flop,
+        let (inputs, outputs) = self.backward_weights_grid().block(block);
+        let LinearBackwardWeights { mb, src, diff_dst, mut diff_wei, mut diff_bia, scratch } = io;
+        let lanes = self.isa.lanes();
+        let (strips, copied) = scratch.split_at_mut(strips_len(lanes));
+        for samples in panels(mb, DEPTH) {
+            let (stride, samples, inputs) = (self.ic.padded(), &samples, &inputs);
+            self.isa.dispatch(CopyStrips { src, stride, samples, inputs, strips });
+            for first in outputs.clone().step_by(COPIED_OUTPUTS) {
+                let outputs = first..(first + COPIED_OUTPUTS).min(outputs.end);
+                let (plan, panel) = (self, &mut *copied);
+                self.isa.dispatch(CopyGroups { plan, diff_dst, samples, outputs: &outputs, panel });
+                let mut panel = &*copied;
+                for group in self.oc.groups(&outputs) {
+                    let at = group.first * self.desc.in_features + inputs.start * group.width;
+                    for columns in group.tiles(lanes) {
+                        let (diff_dst, rest) = panel.split_at(samples.len() * columns.len());
+                        panel = rest;
+                        let bia = group.first + columns.start..group.first + columns.end;
+                        self.isa.dispatch(Product {
+                            strips,
+                            diff_dst,
+                            samples,
+                            vectors: columns.len() / lanes,
+                            rows: inputs.len(),
+                            out: &mut diff_wei,
+                            at: at + columns.start,
+                            stride: group.width,
+                        });
+                        if let Some(diff_bia) = diff_bia.as_mut().filter(|_| inputs.start == 0) {
+                            let sums = diff_bia.tile(bia);
+                            if samples.start == 0 {
+                                sums.fill(0.0);
+                            }
+                            self.isa.dispatch(SumSamples { src: diff_dst, sums });
+                        }
+                    }
+                    if samples.end == mb {
+                        clear_padding(&mut diff_wei, at, inputs.len(), &group);
+                    }
+                }
+            }
         }
     }
+
+    /// Input features by output features.
+    fn backward_weights_grid(&self) -> Grid {
+        let (step, len) = (tile_rows(self.isa.lanes()), self.desc.in_features);
+        Grid::new(
+            Side { len, step, min: 192, good: 384, max: MAX_INPUTS },
+            Side {
+                len: self.desc.out_features,
+                step: GROUP,
+                min: 128,
+                good: 384,
+                max: MAX_OUTPUTS,
+            },
+        )
+    }
 }
 
-struct BackwardWeights<'a> {
-    plan: &'a Linear,
-    features: Range<usize>,
-    groups: Range<usize>,
-    io: LinearBackwardWeights<'a>,
+/// Copies the inputs of `samples`, which are `stride` apart, to strips `[inputs of a tile][sample][input]`.
+struct CopyStrips<'a> {
+    src: &'a [f32],
+    stride: usize,
+    samples: &'a Range<usize>,
+    inputs: &'a Range<usize>,
+    strips: &'a mut [f32],
 }
 
-impl Kernel for BackwardWeights<'_> {
+impl Kernel for CopyStrips<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let BackwardWeights { plan, features, groups, io } = self;
-        let LinearBackwardWeights { mb, src, diff_dst, mut diff_wei, mut diff_bia, scratch } = io;
-        let (ic_stride, oc_stride) = (plan.ic.padded(), plan.oc.padded());
-        let (src, diff_dst) = (&src[..mb * ic_stride], &diff_dst[..mb * oc_stride]);
-        let (src_panel, diff_panel) = scratch.split_at_mut(panel_depth(S::LANES) * STRIP);
-        // Loop 4: groups of output features.
-        for group in groups.map(|group| plan.oc.group(group)) {
-            // Loop 3: samples, so many that their gradients stay in the first-level cache while all features pass.
-            for samples in panels(mb, S::LANES) {
-                let rows = &diff_dst[samples.start * oc_stride..samples.end * oc_stride];
-                let columns = group.first..group.first + group.width;
-                let (diff, diff_stride) = near(simd, rows, oc_stride, columns, diff_panel);
-                // Loop 2: input features, so many that they too stay there.
-                for ic in features.clone().step_by(STRIP) {
-                    let ics = ic..(ic + STRIP).min(features.end);
-                    let rows = &src[samples.start * ic_stride..samples.end * ic_stride];
-                    let columns = ic..ic + ics.len().next_multiple_of(S::LANES);
-                    let (src, k_stride) = near(simd, rows, ic_stride, columns, src_panel);
-                    let mut strip = Strip {
-                        lhs: Lhs { src, row_stride: 1, k_stride },
-                        rhs: Rhs { src: diff, stride: diff_stride, depth: samples.len() },
-                        out: Output {
-                            tiles: &mut diff_wei,
-                            at: group.first * plan.desc.in_features + ic * group.width,
-                            stride: group.width,
-                            columns: group,
-                            start: if samples.start > 0 { Start::Output } else { Start::Zero },
-                        },
+        let CopyStrips { src, stride, samples, inputs, strips } = self;
+        let rows = tile_rows(S::LANES);
+        let len = strip_len(rows, samples.len());
+        // A few samples at a time: so many that a strip's cache lines are filled while they are in the first-level cache,
+        // and so few that the lines of all these samples fit there.
+        for first in samples.clone().step_by(NEAR_SAMPLES) {
+            let near = first..(first + NEAR_SAMPLES).min(samples.end);
+            for (input, strip) in inputs.clone().step_by(rows).zip(strips.chunks_exact_mut(len)) {
+                for sample in near.clone() {
+                    simd.prefetch(src, (sample + NEAR_SAMPLES) * stride + input);
+                    let src = &src[sample * stride..(sample + 1) * stride];
+                    // A vector is wider than a strip: what it writes too much the next sample overwrites.
+                    let values = if input + S::LANES <= stride {
+                        simd.load(&src[input..])
+                    } else {
+                        simd.load_partial(&src[input..])
                     };
-                    // Loop 1: a register tile of features at a time.
-                    strip.multiply(simd, 0..ics.len());
+                    simd.store(&mut strip[(sample - samples.start) * rows..], values);
                 }
             }
-            if let Some(diff_bia) = diff_bia.as_mut().filter(|_| features.start == 0) {
-                let out = diff_bia.tile(group.first..group.first + group.width);
-                sum_samples(simd, diff_dst, oc_stride, group.first, out);
+        }
+    }
+}
+
+/// Elements from one strip to the next: room for a whole vector at the last sample, and a whole number of cache lines,
+/// which is odd, so that strips do not compete for places in the cache while they are filled.
+const fn strip_len(rows: usize, samples: usize) -> usize {
+    (rows * samples + 16).next_multiple_of(32) + 16
+}
+
+/// Copies the gradients of some output features, a register tile's at a time, to `[vectors][sample][oc]`.
+struct CopyGroups<'a> {
+    plan: &'a Linear,
+    diff_dst: &'a [f32],
+    samples: &'a Range<usize>,
+    outputs: &'a Range<usize>,
+    panel: &'a mut [f32],
+}
+
+impl Kernel for CopyGroups<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let CopyGroups { plan, diff_dst, samples, outputs, panel } = self;
+        let stride = plan.oc.padded();
+        let columns = outputs.start..outputs.end.next_multiple_of(S::LANES);
+        let width = VECTORS * S::LANES;
+        for (i, sample) in samples.clone().enumerate() {
+            for column in columns.clone().step_by(16) {
+                simd.prefetch(diff_dst, (sample + NEAR_SAMPLES) * stride + column);
+            }
+            let src = &diff_dst[sample * stride..][columns.clone()];
+            let panels = panel.chunks_mut(samples.len() * width);
+            for (src, panel) in src.chunks(width).zip(panels) {
+                let dst = &mut panel[i * src.len()..];
+                for (src, dst) in src.chunks_exact(S::LANES).zip(dst.chunks_exact_mut(S::LANES)) {
+                    simd.store(dst, simd.load(src));
+                }
             }
         }
     }
 }
 
-/// The same columns, a number of vectors, of all rows, which are `stride` apart: where they are, or copied to `panel` if
-/// they alias. Also returns how far apart they are then.
-#[inline(always)]
-fn near<'a, S: Simd>(
-    simd: S,
-    rows: &'a [f32],
+/// The product of all strips and some vectors of gradients.
+struct Product<'a, 't> {
+    strips: &'a [f32],
+    diff_dst: &'a [f32],
+    samples: &'a Range<usize>,
+    /// Vectors of output features.
+    vectors: usize,
+    /// Input features.
+    rows: usize,
+    out: &'a mut Tiles<'t>,
+    /// Where the first of their weights is.
+    at: usize,
+    /// From one input feature to the next.
     stride: usize,
-    columns: Range<usize>,
-    panel: &'a mut [f32],
-) -> (&'a [f32], usize) {
-    if !stride.is_multiple_of(ALIASED) {
-        // Without samples there is no first column either.
-        return (rows.get(columns.start..).unwrap_or_default(), stride);
-    }
-    for (src, dst) in rows.chunks_exact(stride).zip(panel.chunks_exact_mut(columns.len())) {
-        let src = src[columns.clone()].chunks_exact(S::LANES);
-        for (src, dst) in src.zip(dst.chunks_exact_mut(S::LANES)) {
-            simd.store(dst, simd.load(src));
-        }
-    }
-    (panel, columns.len())
 }
 
-/// Sums up a few vectors of every sample.
-#[inline(always)]
-fn sum_samples<S: Simd>(simd: S, src: &[f32], stride: usize, first: usize, sums: &mut [f32]) {
-    for (vector, out) in sums.chunks_exact_mut(S::LANES).enumerate() {
-        let mut sum = simd.zero();
-        for sample in src.chunks_exact(stride) {
-            sum = simd.add(sum, simd.load(&sample[first + vector * S::LANES..]));
+impl Kernel for Product<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        match (tile_rows(S::LANES), self.vectors) {
+            (12, 1) => self.multiply::<S, 12, 1>(simd),
+            (12, _) => self.multiply::<S, 12, VECTORS>(simd),
+            (_, 1) => self.multiply::<S, 6, 1>(simd),
+            _ => self.multiply::<S, 6, VECTORS>(simd),
         }
-        simd.store(out, sum);
+    }
+}
+
+impl Product<'_, '_> {
+    #[inline(always)]
+    fn multiply<S: Simd, const R: usize, const N: usize>(self, simd: S) {
+        let Product { strips, diff_dst, samples, rows, out: tiles, at, stride, .. } = self;
+        let depth = samples.len();
+        let strips = strips.chunks_exact(strip_len(R, depth));
+        for (row, src) in (0..rows).step_by(R).zip(strips) {
+            let filled = (rows - row).min(R);
+            let at = at + row * stride;
+            let out = tiles.tile(at..at + (filled - 1) * stride + N * S::LANES);
+            // Rows that do not exist start with anything and end nowhere.
+            let present = if samples.start == 0 { 0 } else { filled };
+            let sums = load_sums::<S, R, N>(simd, out, stride, present);
+            let lhs = Lhs { src, row_stride: 1, k_stride: R };
+            let rhs = Rhs { src: diff_dst, k_stride: N * S::LANES };
+            let sums = accumulate(simd, sums, lhs, rhs, depth);
+            store_sums(simd, sums, out, stride, filled);
+        }
+    }
+}
+
+/// Padding must stay zero, which a product of a zero and an infinity would not be.
+fn clear_padding(diff_wei: &mut Tiles<'_>, at: usize, rows: usize, group: &Group) {
+    if group.filled < group.width {
+        for row in 0..rows {
+            let at = at + row * group.width;
+            diff_wei.tile(at + group.filled..at + group.width).fill(0.0);
+        }
+    }
+}
+
+/// Adds the vectors of every sample to `sums`, which are as wide.
+struct SumSamples<'a> {
+    src: &'a [f32],
+    sums: &'a mut [f32],
+}
+
+impl Kernel for SumSamples<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let width = self.sums.len();
+        for (vector, out) in self.sums.chunks_exact_mut(S::LANES).enumerate() {
+            let mut sum = simd.load(out);
+            for sample in self.src.chunks_exact(width) {
+                sum = simd.add(sum, simd.load(&sample[vector * S::LANES..]));
+            }
+            simd.store(out, sum);
+        }
     }
 }

@@ -2,113 +2,129 @@
 
 use std::ops::Range;
 
-/// Vectors side by side in a register tile, and so in a group of packed weights.
-pub(super) const VECTORS: usize = 3;
+use super::packing::GROUP;
 
-/// Rows of a register tile: with its 6 x 3 or 4 x 3 sums, 3 vectors and a broadcast it fits the 32 vector registers of 16
-/// lanes (AVX-512) or the 16 of 8 lanes (AVX2). Both keep more than the 8 to 10 sums in flight that two multiply-adds a
-/// cycle of 4 to 5 cycles need, and load less than one operand a multiply-add.
+/// Vectors side by side in a register tile.
+pub(super) const VECTORS: usize = 2;
+
+/// Rows of a register tile: with its 12 x 2 or 6 x 2 sums, 2 vectors and a broadcast it fits the 32 vector registers of 16
+/// lanes (AVX-512) or the 16 of 8 lanes (AVX2). Both keep more sums in flight than two multiply-adds a cycle of 4 to 5
+/// cycles need, and load about half an operand a multiply-add.
 ///
-/// 8 x 3 would fit the 32 registers too, but the compiler loads all broadcasts first, runs out of registers and moves
-/// sums about: 61 % of peak, against 78 % (EPYC, Zen 5, 800 x 500 features, 64 samples).
+/// Measured from the first-level cache: 12 x 2 at 90 to 98 % of peak, 8 x 3 at 78 % (the compiler moves sums through
+/// memory at the ends of a tile), and with AVX2 6 x 2 at 97 %, 4 x 3 at 55 % (no register is left for the broadcast).
 pub(super) const fn tile_rows(lanes: usize) -> usize {
-    if lanes >= 16 { 6 } else { 4 }
+    if lanes >= 16 { 12 } else { 6 }
 }
 
-const _: () = assert!(tile_rows(16) * (VECTORS + 1) + VECTORS <= 32);
+const _: () = assert!(tile_rows(16) * VECTORS + VECTORS < 32);
 const _: () = assert!(tile_rows(8) * VECTORS + VECTORS < 16);
 
-/// Elements of the right-hand panel that all rows of a block pass: 24 KiB, which leave the rest of a 32 KiB
-/// first-level cache to the rows of the left-hand side.
-const PANEL: usize = 6 << 10;
+/// The most terms of a sum that are added up before the next tile comes (KC), where sums lie in scratch: with AVX-512 the
+/// panel of vectors, 24 KiB, and the rows of a tile, 9 KiB, fit a first-level cache of 48 KiB together; with AVX2, half as
+/// much. Measured on both: 256 is 2 to 6 % slower, 128 as fast or slower.
+pub(super) const DEPTH: usize = 192;
 
-/// Terms of a sum that are added up before the next rows come (KC): the depth of a panel.
-pub(super) const fn panel_depth(lanes: usize) -> usize {
-    PANEL / (VECTORS * lanes)
-}
-
-const _: () = assert!(panel_depth(16).is_multiple_of(16) && panel_depth(8).is_multiple_of(8));
-
-/// Cuts `0..len` into panels; one empty panel if there is nothing, so that sums of no terms are written too.
-pub(super) fn panels(len: usize, lanes: usize) -> impl Iterator<Item = Range<usize>> {
-    let depth = panel_depth(lanes);
+/// Cuts `0..len` into panels of about the same depth, at most `limit`, whole numbers of groups; one empty panel if there is
+/// nothing, so that sums of no terms are written too.
+pub(super) fn panels(len: usize, limit: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let depth = len.div_ceil(len.div_ceil(limit).max(1)).next_multiple_of(GROUP).max(GROUP);
     (0..len.div_ceil(depth).max(1)).map(move |i| i * depth..((i + 1) * depth).min(len))
 }
 
-/// Work of a block in flop: 40 to 80 µs at the 50 to 100 GFLOP/s of a core.
-const BLOCK_FLOP: usize = 4 << 20;
+/// Blocks that a pass is cut into: 16 if each is then as large as is good, else 8 if each is then as large as is bearable.
+/// With so many, 2 to 8 workers end at about the same time.
+const WANTED_BLOCKS: [usize; 2] = [16, 8];
 
-/// Moving a weight between memory and core costs as much as this many samples' multiply-adds with it: 4 bytes at
-/// 10 GB/s, against 2 flop at 80 GFLOP/s.
-pub(super) const STREAM_SAMPLES: usize = 16;
+/// How far a side of the output may be cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Side {
+    /// Its length.
+    pub(super) len: usize,
+    /// Pieces are a multiple of this long.
+    pub(super) step: usize,
+    /// Shorter pieces would make too little use of what is packed for the other side.
+    pub(super) min: usize,
+    /// Shorter ones make less use of it than is to be had.
+    pub(super) good: usize,
+    /// Longer ones would not fit the cache, or scratch.
+    pub(super) max: usize,
+}
 
-/// A matrix of outputs to be cut into blocks. Columns are groups of vectors.
+/// A matrix of outputs to be cut into blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grid {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
-    /// Rows of a block are a multiple of this.
-    pub(super) row_step: usize,
-    /// Fewer rows than this would spend too much time on bringing the column's operand into cache.
-    pub(super) min_rows: usize,
-    /// Work of one row of one column.
-    pub(super) cell_flop: usize,
-    /// Work on a column that does not depend on its rows.
-    pub(super) column_flop: usize,
+    rows: Side,
+    columns: Side,
+    block_rows: usize,
+    block_columns: usize,
 }
 
 impl Grid {
+    /// Cuts the longer side of a block as long as there are too few blocks: first to what is good, then to what is bearable.
+    /// Each block packs its rows and its columns, so that a square one packs least for its work.
+    pub(super) fn new(rows: Side, columns: Side) -> Grid {
+        let mut across = columns.len.div_ceil(columns.max).max(1);
+        let mut down = rows.len.div_ceil(rows.max).max(1);
+        let limits = [[rows.good, columns.good], [rows.min, columns.min]];
+        for ([height, width], wanted) in limits.into_iter().zip(WANTED_BLOCKS) {
+            while across * down < wanted {
+                let cut_rows = rows.len / (down + 1) >= height;
+                let cut_columns = columns.len / (across + 1) >= width;
+                if cut_columns && (columns.len / across >= rows.len / down || !cut_rows) {
+                    across += 1;
+                } else if cut_rows {
+                    down += 1;
+                } else {
+                    break;
+                }
+            }
+        }
+        Grid { rows, columns, block_rows: rows.piece(down), block_columns: columns.piece(across) }
+    }
+
     /// The number of blocks.
     pub(super) fn blocks(&self) -> usize {
-        let (rows, columns) = self.block_size();
-        self.rows.div_ceil(rows) * self.columns.div_ceil(columns)
+        self.rows.len.div_ceil(self.block_rows) * self.columns.len.div_ceil(self.block_columns)
     }
 
     /// The rows and columns of a block. Blocks of the same columns are neighbors, so that workers that run side by
     /// side find them in a shared cache.
     pub(super) fn block(&self, block: usize) -> (Range<usize>, Range<usize>) {
-        let (rows, columns) = self.block_size();
-        let chunks = self.rows.div_ceil(rows);
-        let (row, column) = (block % chunks * rows, block / chunks * columns);
-        (row..(row + rows).min(self.rows), column..(column + columns).min(self.columns))
-    }
-
-    /// Rows and columns of a block: rows first, then as many columns as the work allows.
-    fn block_size(&self) -> (usize, usize) {
-        let wanted = BLOCK_FLOP.saturating_sub(self.column_flop) / self.cell_flop;
-        let rows = even_share(self.rows, wanted.max(self.min_rows)).next_multiple_of(self.row_step);
-        let column = self.column_flop + self.cell_flop * rows.min(self.rows).max(1);
-        (rows, even_share(self.columns, (BLOCK_FLOP / column).max(1)))
+        let down = self.rows.len.div_ceil(self.block_rows);
+        let (row, column) = (block % down * self.block_rows, block / down * self.block_columns);
+        (
+            row..(row + self.block_rows).min(self.rows.len),
+            column..(column + self.block_columns).min(self.columns.len),
+        )
     }
 }
 
-/// The size of the shares if `len` is cut into as few as possible of at most `limit`, all about equal; at least 1.
-fn even_share(len: usize, limit: usize) -> usize {
-    len.div_ceil(len.div_ceil(limit).max(1)).max(1)
+impl Side {
+    /// The length of `count` pieces.
+    fn piece(&self, count: usize) -> usize {
+        self.len.div_ceil(count).next_multiple_of(self.step).max(self.step)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn side(len: usize, step: usize, min: usize, max: usize) -> Side {
+        Side { len, step, min, good: 2 * min, max }
+    }
+
     #[test]
     fn every_cell_is_in_exactly_one_block() {
-        for (rows, columns, cell_flop) in
-            [(64, 11, 76_800), (1, 86, 9_000), (4096, 1, 100), (7, 3, 1 << 30)]
-        {
-            let grid = Grid {
-                rows,
-                columns,
-                row_step: 8,
-                min_rows: 32,
-                cell_flop,
-                column_flop: 16 * cell_flop,
-            };
+        for (rows, columns) in [(64, 500), (1, 4096), (4096, 10), (7, 30), (1000, 1000)] {
+            let grid = Grid::new(side(rows, 12, 24, 256), side(columns, 32, 128, 1024));
             let mut cells = vec![0; rows * columns];
             for block in 0..grid.blocks() {
-                let (rows, columns) = grid.block(block);
+                let (rows, across) = grid.block(block);
+                assert!(rows.len() <= 264 && across.len() <= 1024, "{grid:?}");
                 for row in rows {
-                    columns.clone().for_each(|column| cells[row * grid.columns + column] += 1);
+                    across.clone().for_each(|column| cells[row * columns + column] += 1);
                 }
             }
             assert!(cells.iter().all(|&n| n == 1), "{grid:?}");
@@ -117,21 +133,23 @@ mod tests {
 
     #[test]
     fn without_rows_there_are_no_blocks() {
-        let grid = Grid {
-            rows: 0,
-            columns: 5,
-            row_step: 8,
-            min_rows: 32,
-            cell_flop: 10,
-            column_flop: 160,
+        assert_eq!(Grid::new(side(0, 8, 32, 256), side(5, 1, 1, 4)).blocks(), 0);
+    }
+
+    #[test]
+    fn small_outputs_have_blocks_that_are_not_too_small_and_large_ones_enough() {
+        let blocks = |rows, columns| {
+            Grid::new(side(rows, 4, 32, 256), side(columns, 32, 128, 1024)).blocks()
         };
-        assert_eq!(grid.blocks(), 0);
+        assert_eq!([blocks(8, 128), blocks(64, 512), blocks(256, 4096)], [1, 8, 16]);
     }
 
     #[test]
     fn panels_cover_their_length_and_nothing_is_one_panel() {
-        assert_eq!(panels(300, 16).collect::<Vec<_>>(), [0..128, 128..256, 256..300]);
-        let nothing: Vec<_> = panels(0, 16).map(|panel| panel.len()).collect();
+        assert_eq!(panels(512, 256).collect::<Vec<_>>(), [0..256, 256..512]);
+        assert_eq!(panels(300, 192).collect::<Vec<_>>(), [0..160, 160..300]);
+        assert_eq!(panels(800, 256).collect::<Vec<_>>(), [0..224, 224..448, 448..672, 672..800]);
+        let nothing: Vec<_> = panels(0, 192).map(|panel| panel.len()).collect();
         assert_eq!(nothing, [0]);
     }
 }

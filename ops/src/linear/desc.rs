@@ -1,7 +1,7 @@
 //! What a fully connected layer computes.
 
-use crate::ShapeError;
 use crate::extent::expect_positive;
+use crate::{ActivationKind, ShapeError};
 
 /// A fully connected layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -12,6 +12,10 @@ pub struct LinearDesc {
     pub out_features: usize,
     /// Whether a bias is added.
     pub bias: bool,
+    /// The activation function that the source is the value of: backward data then returns the gradient of its input.
+    pub src_activation: Option<ActivationKind>,
+    /// The activation function that the forward pass applies to what it writes.
+    pub dst_activation: Option<ActivationKind>,
 }
 
 impl LinearDesc {

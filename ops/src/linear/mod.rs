@@ -10,14 +10,18 @@
 //!
 //! | pass | rows: broadcast | columns: vectors of |
 //! |---|---|---|
-//! | forward | samples of `src` | oc, of `wei` as it is packed |
-//! | backward_data | samples of `diff_dst` | ic, of a panel of `wei` transposed into scratch |
-//! | backward_weights | ic, of `src` | oc, of `diff_dst` |
+//! | forward | samples of `src`, copied | oc, of `wei` as it is packed |
+//! | backward_data | ic, of `wei` as it is packed | samples of `diff_dst`, transposed |
+//! | backward_weights | ic, of `src`, copied | oc of `diff_dst`, copied |
+//!
+//! What is copied or transposed lies in scratch, panel by panel, and so do sums that are not complete; each pass draws its
+//! loops in the words of BLIS.
 
 mod backward_data;
 mod backward_weights;
 mod blocking;
 mod desc;
+mod epilogue;
 mod forward;
 mod packing;
 mod plan;

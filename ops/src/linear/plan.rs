@@ -23,7 +23,8 @@ use crate::{Isa, ShapeError};
 ///
 /// # Cost
 ///
-/// 2·mb·ic·oc flop a pass. The backward passes need up to 24 and 48 KiB of scratch.
+/// 2·mb·ic·oc flop a pass. Scratch: half a MiB to 1 MiB a worker and pass; with what a block reads it stays in the
+/// second-level cache.
 ///
 /// # Source
 ///

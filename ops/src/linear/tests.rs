@@ -6,7 +6,10 @@ use super::*;
 use crate::trial::{
     Random, Watched, assert_close, bits, block, dot, on_every_isa, run_blocks, unblock,
 };
-use crate::{Isa, Maps};
+use crate::{
+    Activation, ActivationBackward, ActivationDesc, ActivationForward, ActivationKind, Isa, Maps,
+    Tiles,
+};
 
 fn maps(features: usize) -> Maps {
     Maps { c: features, h: 1, w: 1 }
@@ -24,7 +27,7 @@ struct Problem {
 
 impl Problem {
     fn new(desc: LinearDesc, mb: usize, mut draw: impl FnMut(usize) -> Vec<f32>) -> Problem {
-        let LinearDesc { in_features, out_features, bias } = desc;
+        let LinearDesc { in_features, out_features, bias, .. } = desc;
         Problem {
             desc,
             src: draw(mb * in_features),
@@ -73,22 +76,26 @@ impl Problem {
         let (plan, mb) = (self.plan(isa), self.mb());
         let src = block(&self.src, maps(self.desc.in_features), isa);
         let (wei, bia) = (self.packed_weights(isa), self.packed_bias(isa));
+        let mut scratch = vec![f32::NAN; plan.forward_scratch_len()];
         let dst = run_blocks(plan.forward_blocks(mb), mb * plan.oc.padded(), |block, dst| {
-            let bia = bia.as_deref();
-            plan.forward(block, LinearForward { mb, src: &src, wei: &wei, bia, dst });
+            let (bia, scratch) = (bia.as_deref(), &mut scratch[..]);
+            plan.forward(block, LinearForward { mb, src: &src, wei: &wei, bia, dst, scratch });
         });
         unblock(&dst, maps(self.desc.out_features), isa)
     }
 
     fn backward_data(&self, isa: Isa) -> Vec<f32> {
         let (plan, mb) = (self.plan(isa), self.mb());
+        let src = block(&self.src, maps(self.desc.in_features), isa);
         let diff_dst = block(&self.diff_dst, maps(self.desc.out_features), isa);
         let wei = self.packed_weights(isa);
         let mut scratch = vec![f32::NAN; plan.backward_data_scratch_len()];
         let blocks = plan.backward_data_blocks(mb);
         let diff_src = run_blocks(blocks, mb * plan.ic.padded(), |block, diff_src| {
             let (diff_dst, wei, scratch) = (&diff_dst, &wei, &mut scratch);
-            plan.backward_data(block, LinearBackwardData { mb, diff_dst, wei, diff_src, scratch });
+            let src = self.desc.src_activation.and(Some(&src[..]));
+            let io = LinearBackwardData { mb, diff_dst, wei, src, diff_src, scratch };
+            plan.backward_data(block, io);
         });
         unblock(&diff_src, maps(self.desc.in_features), isa)
     }
@@ -122,11 +129,11 @@ impl Problem {
 }
 
 fn any_problem() -> impl Strategy<Value = Problem> {
-    // Borders of vectors, of groups of three, and of panels of 128 and 256.
+    // Borders of vectors, of groups of 32, and of panels of 128 and 256.
     let features = || prop_oneof![1..70_usize, 120..136_usize, 250..262_usize];
     (features(), features(), 0..20_usize, any::<bool>(), any::<u64>()).prop_map(
         |(in_features, out_features, mb, bias, seed)| {
-            Problem::of_integers(LinearDesc { in_features, out_features, bias }, mb, seed)
+            Problem::of_integers(layer(in_features, out_features, bias), mb, seed)
         },
     )
 }
@@ -150,8 +157,53 @@ proptest! {
     }
 }
 
-const LENET: LinearDesc = LinearDesc { in_features: 800, out_features: 500, bias: true };
-const SPEECH: LinearDesc = LinearDesc { in_features: 429, out_features: 65, bias: true };
+/// Every register tile has odd rows, odd vectors and odd depths here.
+#[test]
+fn sizes_around_the_tiles_one_by_one_equal_the_reference() {
+    for size in 13..=35 {
+        for (in_features, out_features, mb) in
+            [(size, 40, 9), (33, size, 17), (50, 23, size), (size, 257 + size, 2 * size)]
+        {
+            let desc = layer(in_features, out_features, true);
+            let problem = Problem::of_integers(desc, mb, size as u64);
+            let Problem { src, wei, bia, diff_dst, .. } = &problem;
+            let dst = reference::forward(&desc, src, wei, bia.as_deref());
+            let diff_src = reference::backward_data(&desc, diff_dst, wei);
+            let gradients = reference::backward_weights(&desc, src, diff_dst);
+            on_every_isa(|isa| {
+                let at = format!("{in_features} to {out_features}, {mb} samples, {}", isa.name());
+                assert_eq!(problem.forward(isa), dst, "forward, {at}");
+                assert_eq!(problem.backward_data(isa), diff_src, "backward data, {at}");
+                assert_eq!(problem.backward_weights(isa), gradients, "backward weights, {at}");
+            });
+        }
+    }
+}
+
+/// More than one block, panel and chunk of everything.
+#[test]
+fn large_sizes_equal_the_reference() {
+    for (in_features, out_features, mb) in [(1000, 10, 300), (429, 1031, 70), (1100, 1300, 7)] {
+        let desc = layer(in_features, out_features, true);
+        let problem = Problem::of_integers(desc, mb, 1);
+        let Problem { src, wei, bia, diff_dst, .. } = &problem;
+        let dst = reference::forward(&desc, src, wei, bia.as_deref());
+        let diff_src = reference::backward_data(&desc, diff_dst, wei);
+        let gradients = reference::backward_weights(&desc, src, diff_dst);
+        on_every_isa(|isa| {
+            assert_eq!(problem.forward(isa), dst, "forward on {}", isa.name());
+            assert_eq!(problem.backward_data(isa), diff_src, "backward data on {}", isa.name());
+            assert_eq!(problem.backward_weights(isa), gradients, "weights on {}", isa.name());
+        });
+    }
+}
+
+const fn layer(in_features: usize, out_features: usize, bias: bool) -> LinearDesc {
+    LinearDesc { in_features, out_features, bias, src_activation: None, dst_activation: None }
+}
+
+const LENET: LinearDesc = layer(800, 500, true);
+const SPEECH: LinearDesc = layer(429, 65, true);
 
 /// The largest error of a sum of `terms` products of numbers up to 1, and a bias, in any order.
 fn rounding(terms: usize) -> f32 {
@@ -161,7 +213,7 @@ fn rounding(terms: usize) -> f32 {
 
 #[test]
 fn sums_of_real_numbers_are_off_by_rounding_alone() {
-    let aliased = LinearDesc { in_features: 256, out_features: 512, bias: true };
+    let aliased = layer(256, 512, true);
     for (desc, mb) in [(LENET, 64), (SPEECH, 300), (aliased, 150)] {
         let problem = Problem::of_reals(desc, mb, 1);
         let Problem { src, wei, bia, diff_dst, .. } = &problem;
@@ -255,6 +307,65 @@ fn a_layer_of_lenet_keeps_several_workers_busy() {
             assert!((8..100).contains(&blocks), "{blocks} blocks on {}", isa.name());
         }
     });
+}
+
+#[test]
+fn a_fused_activation_has_the_bits_of_a_layer_of_its_own() {
+    for kind in [ActivationKind::Relu, ActivationKind::Sigmoid, ActivationKind::Tanh] {
+        let plain = Problem::of_reals(SPEECH, 9, 11);
+        let mut fused = plain.clone();
+        fused.desc.src_activation = Some(kind);
+        fused.desc.dst_activation = Some(kind);
+        on_every_isa(|isa| {
+            let activation = |features| {
+                let desc = ActivationDesc { kind, maps: maps(features) };
+                Activation::new(desc, isa).unwrap()
+            };
+            let mb = plain.mb();
+            let mut dst = block(&plain.forward(isa), maps(SPEECH.out_features), isa);
+            let plan = activation(SPEECH.out_features);
+            for block in 0..plan.forward_blocks(mb) {
+                let dst = Tiles::from(&mut dst[..]);
+                plan.forward(block, ActivationForward { mb, src: None, dst });
+            }
+            // `unblock` in `forward` checks that padding is zero, which sigmoid(0) is not.
+            let want = unblock(&dst, maps(SPEECH.out_features), isa);
+            assert_eq!(bits(&fused.forward(isa)), bits(&want), "{kind:?} on {}", isa.name());
+
+            let src = block(&plain.src, maps(SPEECH.in_features), isa);
+            let mut diff = block(&plain.backward_data(isa), maps(SPEECH.in_features), isa);
+            let plan = activation(SPEECH.in_features);
+            for block in 0..plan.backward_blocks(mb) {
+                let diff_src = Tiles::from(&mut diff[..]);
+                plan.backward(
+                    block,
+                    ActivationBackward { mb, dst: &src, diff_dst: None, diff_src },
+                );
+            }
+            let want = unblock(&diff, maps(SPEECH.in_features), isa);
+            assert_eq!(bits(&fused.backward_data(isa)), bits(&want), "{kind:?} on {}", isa.name());
+        });
+    }
+}
+
+#[test]
+#[should_panic(expected = "linear backward data: src given and activation planned differ")]
+fn an_activation_gradient_without_the_activations_value_is_refused() {
+    let desc = LinearDesc { src_activation: Some(ActivationKind::Relu), ..LENET };
+    let plan = Linear::new(desc, Isa::detect()).unwrap();
+    let wei = vec![0.0; plan.wei_len()];
+    let mut scratch = vec![0.0; plan.backward_data_scratch_len()];
+    let (diff_dst, mut diff_src) = (vec![0.0; plan.oc.padded()], vec![0.0; plan.ic.padded()]);
+    let diff_src = Tiles::from(&mut diff_src[..]);
+    let io = LinearBackwardData {
+        mb: 1,
+        diff_dst: &diff_dst,
+        wei: &wei,
+        src: None,
+        diff_src,
+        scratch: &mut scratch,
+    };
+    plan.backward_data(0, io);
 }
 
 #[test]

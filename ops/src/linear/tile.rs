@@ -1,13 +1,9 @@
-//! The register tile that all three passes end in: `out[R][N vectors] (+)= lhs[R][depth] * rhs[depth][N vectors]`.
+//! The register tile that all three passes end in: `sums[R][N vectors] += lhs[R][depth] * rhs[depth][N vectors]`.
 
-use std::ops::Range;
-
-use super::blocking::{VECTORS, tile_rows};
-use super::packing::Group;
-use crate::Tiles;
 use crate::simd::{Broadcasts, Simd, Vectors};
 
-/// The operand whose elements are broadcast: element (row, k) at `src[row * row_stride + k * k_stride]`.
+/// The operand whose elements are broadcast: element (row, k) at `src[row * row_stride + k * k_stride]`. The inner loop is
+/// shortest if both strides are constants where the kernel is compiled.
 #[derive(Clone, Copy)]
 pub(super) struct Lhs<'a> {
     pub(super) src: &'a [f32],
@@ -15,143 +11,118 @@ pub(super) struct Lhs<'a> {
     pub(super) k_stride: usize,
 }
 
-/// The operand of which vectors are taken.
+/// The operand of which vectors are taken: those of one k side by side, those of the next `k_stride` behind.
 #[derive(Clone, Copy)]
 pub(super) struct Rhs<'a> {
     pub(super) src: &'a [f32],
-    /// From one `k` to the next.
-    pub(super) stride: usize,
-    /// Terms of each sum.
-    pub(super) depth: usize,
+    pub(super) k_stride: usize,
 }
 
-/// What the sums start with.
-#[derive(Clone, Copy)]
-pub(super) enum Start<'a> {
-    Zero,
-    /// The same vectors in every row.
-    Bias(&'a [f32]),
-    /// What the previous panel left in the output.
-    Output,
+/// Adds `depth` products to every sum, one by one in the order of k.
+#[inline(always)]
+pub(super) fn accumulate<S: Simd, const R: usize, const N: usize>(
+    simd: S,
+    mut sums: [[S::F32; N]; R],
+    lhs: Lhs<'_>,
+    rhs: Rhs<'_>,
+    depth: usize,
+) -> [[S::F32; N]; R] {
+    let strides = [lhs.row_stride, lhs.k_stride];
+    let columns = Broadcasts::<1, R>::new(lhs.src, [0], strides, depth);
+    let starts = std::array::from_fn(|vector| vector * S::LANES);
+    let vectors = Vectors::<S, N>::new(simd, rhs.src, starts, rhs.k_stride, depth);
+    for (column, vectors) in columns.zip(vectors) {
+        for row in 0..R {
+            let factor = simd.splat(column.get(0, row));
+            for vector in 0..N {
+                sums[row][vector] = simd.mul_add(factor, vectors[vector], sums[row][vector]);
+            }
+        }
+    }
+    sums
 }
 
-/// Where the sums of a strip go.
-pub(super) struct Output<'a, 't> {
-    pub(super) tiles: &'a mut Tiles<'t>,
-    /// The first element of row 0.
+/// Memory that is needed soon, asked for a few cache lines at a time while a tile computes: of lines of consecutive rows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead<'a> {
+    pub(super) src: &'a [f32],
+    /// Where the first row starts.
     pub(super) at: usize,
     /// From one row to the next.
     pub(super) stride: usize,
-    /// The features that a row consists of.
-    pub(super) columns: Group,
-    pub(super) start: Start<'a>,
+    /// Lines of a row.
+    pub(super) lines: usize,
+    /// The next line, of the next row.
+    pub(super) line: usize,
 }
 
-/// All rows of one panel.
-pub(super) struct Strip<'a, 't> {
-    pub(super) lhs: Lhs<'a>,
-    pub(super) rhs: Rhs<'a>,
-    pub(super) out: Output<'a, 't>,
-}
+/// Elements of a cache line.
+const LINE: usize = 16;
 
-impl Strip<'_, '_> {
-    /// Multiplies `rows`, in tiles as high as the registers allow, and lower ones for the rest.
+impl Ahead<'_> {
+    /// Asks for the next `count` lines.
     #[inline(always)]
-    pub(super) fn multiply<S: Simd>(&mut self, simd: S, rows: Range<usize>) {
-        match self.out.columns.vectors {
-            1 => self.multiply_vectors::<S, 1>(simd, rows),
-            2 => self.multiply_vectors::<S, 2>(simd, rows),
-            _ => self.multiply_vectors::<S, VECTORS>(simd, rows),
-        }
-    }
-
-    #[inline(always)]
-    fn multiply_vectors<S: Simd, const N: usize>(&mut self, simd: S, rows: Range<usize>) {
-        let mut row = rows.start;
-        while row < rows.end {
-            let left = rows.end - row;
-            // The first comparison is known at compile time, so a tile that does not fit is not even compiled.
-            row += if tile_rows(S::LANES) == 6 && left >= 6 {
-                self.tile::<S, 6, N>(simd, row);
-                6
-            } else if left >= 4 {
-                self.tile::<S, 4, N>(simd, row);
-                4
-            } else if left >= 2 {
-                self.tile::<S, 2, N>(simd, row);
-                2
-            } else {
-                self.tile::<S, 1, N>(simd, row);
-                1
-            };
-        }
-        if self.out.columns.filled < N * S::LANES {
-            self.clear_padding(rows);
-        }
-    }
-
-    /// Multiplies R rows and N vectors from `row` on. Terms are added one by one in the order of k.
-    #[inline(always)]
-    fn tile<S: Simd, const R: usize, const N: usize>(&mut self, simd: S, row: usize) {
-        let Lhs { src, row_stride, k_stride } = self.lhs;
-        let depth = self.rhs.depth;
-        let columns =
-            Broadcasts::<1, R>::new(src, [row * row_stride], [row_stride, k_stride], depth);
-        let starts = std::array::from_fn(|vector| vector * S::LANES);
-        let vectors = Vectors::<S, N>::new(simd, self.rhs.src, starts, self.rhs.stride, depth);
-
-        let mut sums = self.out.start::<S, R, N>(simd, row);
-        for (column, vectors) in columns.zip(vectors) {
-            for row in 0..R {
-                let factor = simd.splat(column.get(0, row));
-                for vector in 0..N {
-                    sums[row][vector] = simd.mul_add(factor, vectors[vector], sums[row][vector]);
-                }
-            }
-        }
-        for (i, sums) in sums.into_iter().enumerate() {
-            let out = self.out.tiles.tile(self.out.row::<S, N>(row + i));
-            for (out, sum) in out.chunks_exact_mut(S::LANES).zip(sums) {
-                simd.store(out, sum);
-            }
-        }
-    }
-
-    /// Padding must stay zero, which a product of a zero and an infinity would not be.
-    fn clear_padding(&mut self, rows: Range<usize>) {
-        let Group { width, filled, .. } = self.out.columns;
-        for row in rows {
-            let at = self.out.at + row * self.out.stride;
-            self.out.tiles.tile(at + filled..at + width).fill(0.0);
-        }
-    }
-}
-
-impl Output<'_, '_> {
-    #[inline(always)]
-    fn row<S: Simd, const N: usize>(&self, row: usize) -> Range<usize> {
-        let at = self.at + row * self.stride;
-        at..at + N * S::LANES
-    }
-
-    /// The sums before the first term.
-    #[inline(always)]
-    fn start<S: Simd, const R: usize, const N: usize>(
-        &self,
-        simd: S,
-        row: usize,
-    ) -> [[S::F32; N]; R] {
-        match self.start {
-            Start::Zero => [[simd.zero(); N]; R],
-            Start::Bias(bia) => [load_row(simd, &bia[..N * S::LANES]); R],
-            Start::Output => {
-                std::array::from_fn(|i| load_row(simd, self.tiles.read(self.row::<S, N>(row + i))))
+    pub(super) fn fetch<S: Simd>(&mut self, simd: S, count: usize) {
+        for _ in 0..count {
+            simd.prefetch(self.src, self.at + self.line * LINE);
+            self.line += 1;
+            if self.line == self.lines {
+                self.line = 0;
+                self.at += self.stride;
             }
         }
     }
 }
 
+/// Repeats a block for every row of a tile of at most 12. Where a loop's body has a branch the compiler keeps the loop, and
+/// the sums, which it indexes, in memory.
+macro_rules! for_each_row {
+    ($rows:expr, $row:ident => $body:block) => {
+        for_each_row!($rows, $row, $body, 0 1 2 3 4 5 6 7 8 9 10 11)
+    };
+    ($rows:expr, $row:ident, $body:block, $($index:literal)*) => {
+        $(if $index < $rows {
+            let $row: usize = $index;
+            $body
+        })*
+    };
+}
+
+/// The sums that lie in `src`, rows `stride` apart; zeros for rows from `rows` on.
 #[inline(always)]
-fn load_row<S: Simd, const N: usize>(simd: S, row: &[f32]) -> [S::F32; N] {
-    std::array::from_fn(|vector| simd.load(&row[vector * S::LANES..]))
+pub(super) fn load_sums<S: Simd, const R: usize, const N: usize>(
+    simd: S,
+    src: &[f32],
+    stride: usize,
+    rows: usize,
+) -> [[S::F32; N]; R] {
+    let mut sums = [[simd.zero(); N]; R];
+    for_each_row!(R, row => {
+        if row < rows {
+            let src = &src[row * stride..][..N * S::LANES];
+            for vector in 0..N {
+                sums[row][vector] = simd.load(&src[vector * S::LANES..]);
+            }
+        }
+    });
+    sums
+}
+
+/// Writes the first `rows` rows of sums.
+#[inline(always)]
+pub(super) fn store_sums<S: Simd, const R: usize, const N: usize>(
+    simd: S,
+    sums: [[S::F32; N]; R],
+    dst: &mut [f32],
+    stride: usize,
+    rows: usize,
+) {
+    for_each_row!(R, row => {
+        if row < rows {
+            let dst = &mut dst[row * stride..][..N * S::LANES];
+            for vector in 0..N {
+                simd.store(&mut dst[vector * S::LANES..], sums[row][vector]);
+            }
+        }
+    });
 }

@@ -39,6 +39,8 @@ impl Lrn {
     /// diff_src[c] = diff_dst[c] * s[c]^-beta - 2 alpha beta / size * src[c] * sum of t[j] over the j whose window holds c
     /// ```
     ///
+    /// and times the slope of an activation that `src` is the value of ([`src_activation`](super::LrnDesc::src_activation)).
+    ///
     /// The divisors `s` are computed again from `src`; to store them would be a tensor more.
     ///
     /// # Panics
@@ -129,7 +131,9 @@ impl Part<'_> {
         for (pixel, (src, diff)) in src.zip(self.diff_src.chunks_exact_mut(S::LANES)).enumerate() {
             let sum = products.window_sum(simd, pixel, self.cb, reach);
             let through = simd.mul(simd.mul(simd.load(src), weight), sum);
-            simd.store(diff, simd.add(simd.load(diff), through));
+            let sum = simd.add(simd.load(diff), through);
+            let slope = desc.src_activation;
+            simd.store(diff, slope.map_or(sum, |kind| kind.gradient(simd, simd.load(src), sum)));
         }
     }
 }

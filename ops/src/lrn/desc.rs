@@ -1,7 +1,7 @@
 //! What a local response normalization computes, and which descriptions make sense.
 
 use crate::extent::{expect_maps, expect_positive};
-use crate::{Maps, ShapeError};
+use crate::{ActivationKind, Maps, ShapeError};
 
 /// Local response normalization across `size` neighboring channels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +16,8 @@ pub struct LrnDesc {
     pub beta: f32,
     /// What the divisor is where all is zero.
     pub k: f32,
+    /// The activation function that the source is the value of: backward then returns the gradient of its input.
+    pub src_activation: Option<ActivationKind>,
 }
 
 impl LrnDesc {

@@ -42,7 +42,8 @@ const RUN_ELEMENTS: usize = 4096;
 ///
 /// let isa = Isa::named("portable")?;
 /// let maps = Maps { c: 2, h: 1, w: 1 };
-/// let lrn = Lrn::new(LrnDesc { maps, size: 3, alpha: 3.0, beta: 0.5, k: 0.0 }, isa)?;
+/// let desc = LrnDesc { maps, size: 3, alpha: 3.0, beta: 0.5, k: 0.0, src_activation: None };
+/// let lrn = Lrn::new(desc, isa)?;
 /// let (mut src, mut dst) = ([0.0; 8], [0.0; 8]);
 /// (src[0], src[1]) = (3.0, 4.0);
 /// let mut scratch = vec![0.0; lrn.forward_scratch_len()];

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::activation::along::{KINDS, applied, differentiated};
 use crate::trial::{
-    CHANNELS, Random, assert_close, block, blocked, dot, on_every_isa, run_blocks, unblock,
+    CHANNELS, Random, assert_close, bits, block, blocked, dot, on_every_isa, run_blocks, unblock,
 };
 use crate::{Isa, Maps, ShapeError};
 
@@ -33,7 +34,14 @@ fn backward(desc: LrnDesc, isa: Isa, src: &[f32], diff_dst: &[f32]) -> Vec<f32> 
 }
 
 fn alexnet(c: usize, h: usize, w: usize) -> LrnDesc {
-    LrnDesc { maps: Maps { c, h, w }, size: 5, alpha: 0.5, beta: 0.75, k: 2.0 }
+    LrnDesc {
+        maps: Maps { c, h, w },
+        size: 5,
+        alpha: 0.5,
+        beta: 0.75,
+        k: 2.0,
+        src_activation: None,
+    }
 }
 
 /// Inputs are of size 1 and divisors at least 1, so every term is of size 1 or less: what is off is the window's sums
@@ -58,7 +66,7 @@ proptest! {
         c in prop::sample::select(&CHANNELS[..]), h in 1_usize..5, w in 1_usize..12, mb in 0_usize..3, size in 1_usize..9,
         alpha in 0.0_f32..2.0, beta in prop::sample::select(&[0.5_f32, 0.75, 1.0, 0.6, 2.0][..]), k in 1.0_f32..3.0, seed: u64,
     ) {
-        check(LrnDesc { maps: Maps { c, h, w }, size, alpha, beta, k }, mb, seed);
+        check(LrnDesc { size, alpha, beta, k, ..alexnet(c, h, w) }, mb, seed);
     }
 }
 
@@ -126,4 +134,20 @@ fn the_gradient_agrees_with_central_differences() {
 fn an_empty_window_is_refused() {
     let error = Lrn::new(LrnDesc { size: 0, ..alexnet(3, 1, 1) }, Isa::detect()).unwrap_err();
     assert_eq!(error, ShapeError::Zero { op: "lrn", field: "size" });
+}
+
+#[test]
+fn slopes_taken_along_are_those_of_a_layer_before() {
+    let desc = alexnet(19, 3, 4);
+    let mut random = Random(5);
+    let (x, diff_dst) = (random.reals(2 * 19 * 12), random.reals(2 * 19 * 12));
+    on_every_isa(|isa| {
+        for kind in KINDS {
+            let y = applied(kind, desc.maps, isa, &x);
+            let apart = backward(desc, isa, &y, &diff_dst);
+            let along = LrnDesc { src_activation: Some(kind), ..desc };
+            let along = backward(along, isa, &y, &diff_dst);
+            assert_eq!(bits(&along), bits(&differentiated(kind, desc.maps, isa, [&y, &apart])));
+        }
+    });
 }

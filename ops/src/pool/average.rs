@@ -1,6 +1,7 @@
 //! Average pooling: the mean of each window, and its gradient spread evenly back over it.
 
 use super::plan::{Geometry, Planes};
+use crate::ActivationKind;
 use crate::simd::{Kernel, Simd};
 
 pub(super) struct Forward<'a>(pub(super) Planes<'a>);
@@ -10,7 +11,7 @@ impl Kernel for Forward<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Planes { geometry: Geometry { rows, cols, iw, ow, inverse }, src, dst } = self.0;
+        let Planes { geometry: Geometry { rows, cols, iw, ow, inverse, .. }, src, dst } = self.0;
         let lanes = S::LANES;
         let src_len = rows.outputs.len() * iw * lanes;
         let dst_len = rows.inputs.len() * ow * lanes;
@@ -35,7 +36,12 @@ impl Kernel for Forward<'_> {
     }
 }
 
-pub(super) struct Backward<'a>(pub(super) Planes<'a>);
+pub(super) struct Backward<'a> {
+    pub(super) activation: Option<ActivationKind>,
+    /// The planes of the source, where there is an activation.
+    pub(super) input: &'a [f32],
+    pub(super) diff: Planes<'a>,
+}
 
 impl Kernel for Backward<'_> {
     type Output = ();
@@ -43,17 +49,20 @@ impl Kernel for Backward<'_> {
     /// Gathers: each input sums the outputs whose windows hold it, so that it is written once.
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Planes { geometry, src: diff_dst, dst: diff_src } = self.0;
+        let Planes { geometry, src: diff_dst, dst: diff_src } = self.diff;
         let Geometry { rows, cols, ow, inverse, .. } = geometry;
         let lanes = S::LANES;
         let diff_dst_len = rows.inputs.len() * ow * lanes;
-        let diff_src_len = rows.outputs.len() * cols.outputs.len() * lanes;
-        for (diff_dst, diff_src) in
-            diff_dst.chunks_exact(diff_dst_len).zip(diff_src.chunks_exact_mut(diff_src_len))
+        let row_len = cols.outputs.len() * lanes;
+        let diff_src_len = rows.outputs.len() * row_len;
+        for ((plane, diff_dst), diff_src) in (0..)
+            .zip(diff_dst.chunks_exact(diff_dst_len))
+            .zip(diff_src.chunks_exact_mut(diff_src_len))
         {
-            let mut inputs = diff_src.chunks_exact_mut(lanes);
-            for y in &rows.outputs {
-                for (x, diff_src) in cols.outputs.iter().zip(&mut inputs) {
+            for ((row, y), diff_src) in
+                (0..).zip(&rows.outputs).zip(diff_src.chunks_exact_mut(row_len))
+            {
+                for (x, diff_src) in cols.outputs.iter().zip(diff_src.chunks_exact_mut(lanes)) {
                     let mut sum = simd.zero();
                     for y in y.clone() {
                         let (first, end) = (y * ow + x.start, y * ow + x.end);
@@ -63,6 +72,10 @@ impl Kernel for Backward<'_> {
                         }
                     }
                     simd.store(diff_src, sum);
+                }
+                if let Some(kind) = self.activation {
+                    let start = plane * diff_src_len + row * row_len;
+                    kind.differentiate(simd, &self.input[start..start + row_len], diff_src);
                 }
             }
         }

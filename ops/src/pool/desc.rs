@@ -2,7 +2,7 @@
 
 use super::window::Span;
 use crate::extent::expect_positive;
-use crate::{Maps, ShapeError};
+use crate::{ActivationKind, Maps, ShapeError};
 
 /// What becomes of the values in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,6 +43,8 @@ pub struct PoolDesc {
     /// Whether the output size is rounded up: a last window that sticks out of the padded input counts too, provided
     /// that it starts inside the input or the left padding (PyTorch's `ceil_mode`).
     pub ceil: bool,
+    /// The activation function that the source is the value of: backward then returns the gradient of its input.
+    pub src_activation: Option<ActivationKind>,
 }
 
 impl PoolDesc {
@@ -60,6 +62,7 @@ impl PoolDesc {
             ph: 0,
             pw: 0,
             ceil: false,
+            src_activation: None,
         }
     }
 

@@ -59,6 +59,8 @@ pub struct Pool {
 pub(super) struct Geometry {
     pub(super) rows: Axis,
     pub(super) cols: Axis,
+    /// Rows and columns of a window.
+    pub(super) kernel: (usize, usize),
     pub(super) iw: usize,
     pub(super) ow: usize,
     /// Per output pixel: one over the divisor of an average.
@@ -81,9 +83,9 @@ pub struct PoolForward<'a> {
 pub struct PoolBackward<'a> {
     /// Samples.
     pub mb: usize,
-    /// The input of the forward pass, from which the maxima are found again. An average does not read it: an empty
-    /// slice will do.
-    pub src: &'a [f32],
+    /// The input of the forward pass, from which the maxima are found again. An average reads it only where it is the
+    /// value of an [activation](PoolDesc::src_activation); otherwise it is not needed.
+    pub src: Option<&'a [f32]>,
     /// The gradient of the output.
     pub diff_dst: &'a [f32],
     /// The gradient of the input, which is overwritten.
@@ -108,7 +110,14 @@ impl Pool {
         Ok(Pool {
             desc,
             isa,
-            geometry: Geometry { rows, cols, iw: desc.iw, ow: maps.w, inverse },
+            geometry: Geometry {
+                rows,
+                cols,
+                kernel: (desc.kh, desc.kw),
+                iw: desc.iw,
+                ow: maps.w,
+                inverse,
+            },
             src,
             dst,
             grain: Grain::new(plane_bytes),
@@ -164,7 +173,7 @@ impl Pool {
     ///
     /// # Panics
     ///
-    /// If a buffer is shorter than `mb` samples.
+    /// If a buffer is missing or shorter than `mb` samples.
     pub fn backward(&self, block: usize, io: PoolBackward<'_>) {
         let PoolBackward { mb, src, diff_dst, mut diff_src } = io;
         expect_len("pool backward", "diff_dst", diff_dst.len(), self.dst.len(mb));
@@ -176,12 +185,14 @@ impl Pool {
             src: &diff_dst[elements(&planes, plane_len(self.dst))],
             dst: diff_src.tile(inputs.clone()),
         };
-        match self.desc.kind {
-            PoolKind::Max => {
-                expect_len("pool backward", "src", src.len(), self.src.len(mb));
-                self.isa.dispatch(max::Backward { input: &src[inputs], diff: kernel });
-            }
-            PoolKind::Average { .. } => self.isa.dispatch(average::Backward(kernel)),
+        let (is_max, activation) = (self.desc.kind == PoolKind::Max, self.desc.src_activation);
+        let needed = if is_max || activation.is_some() { self.src.len(mb) } else { 0 };
+        expect_len("pool backward", "src", src.map_or(0, <[f32]>::len), needed);
+        let input = src.map_or(&[][..], |src| &src[inputs]);
+        if is_max {
+            self.isa.dispatch(max::Backward { activation, input, diff: kernel });
+        } else {
+            self.isa.dispatch(average::Backward { activation, input, diff: kernel });
         }
     }
 

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::activation::along::{KINDS, applied, differentiated};
 use crate::trial::{
-    CHANNELS, Random, assert_close, block, blocked, on_every_isa, run_blocks, unblock,
+    CHANNELS, Random, assert_close, bits, block, blocked, on_every_isa, run_blocks, unblock,
 };
 use crate::{Isa, Maps, ShapeError};
 
@@ -23,7 +24,8 @@ fn backward(desc: PoolDesc, isa: Isa, src: &[f32], diff_dst: &[f32]) -> Vec<f32>
     let (mb, src) = (src.len() / (desc.c * desc.ih * desc.iw), block(src, desc.src(), isa));
     let diff_dst = block(diff_dst, pool.dst_maps(), isa);
     let diff_src = run_blocks(pool.backward_blocks(mb), src.len(), |block, diff_src| {
-        let src = if desc.kind == PoolKind::Max { &src[..] } else { &[] };
+        let needs_src = desc.kind == PoolKind::Max || desc.src_activation.is_some();
+        let src = needs_src.then_some(&src[..]);
         pool.backward(block, PoolBackward { mb, src, diff_dst: &diff_dst, diff_src });
     });
     unblock(&diff_src, desc.src(), isa)
@@ -31,7 +33,8 @@ fn backward(desc: PoolDesc, isa: Isa, src: &[f32], diff_dst: &[f32]) -> Vec<f32>
 
 fn square(kind: PoolKind, size: usize, k: usize, s: usize, pad: usize) -> PoolDesc {
     let (ih, iw) = (size, size);
-    PoolDesc { kind, c: 1, ih, iw, kh: k, kw: k, sh: s, sw: s, ph: pad, pw: pad, ceil: false }
+    let (kh, kw, sh, sw, ph, pw) = (k, k, s, s, pad, pad);
+    PoolDesc { kind, c: 1, ih, iw, kh, kw, sh, sw, ph, pw, ceil: false, src_activation: None }
 }
 
 const AVERAGE: PoolKind = PoolKind::Average { include_pad: true };
@@ -50,7 +53,8 @@ prop_compose! {
         let (ph, pw) = (pads.0.min(kh / 2), pads.1.min(kw / 2));
         // Windows that fit: the others are refused, which another test is about.
         let (kh, kw) = (kh.min(ih + 2 * ph), kw.min(iw + 2 * pw));
-        PoolDesc { kind, c, ih, iw, kh, kw, sh, sw, ph: ph.min(kh / 2), pw: pw.min(kw / 2), ceil }
+        let (ph, pw) = (ph.min(kh / 2), pw.min(kw / 2));
+        PoolDesc { kind, c, ih, iw, kh, kw, sh, sw, ph, pw, ceil, src_activation: None }
     }
 }
 
@@ -196,4 +200,22 @@ fn a_window_that_does_not_fit_is_refused() {
         refused(PoolDesc { sw: 0, ..square(AVERAGE, 4, 3, 2, 0) }),
         ShapeError::Zero { op: "pool", field: "sw" }
     );
+}
+
+proptest! {
+    #[test]
+    fn slopes_taken_along_are_those_of_a_layer_before(desc in descs(), mb in 1_usize..4, seed: u64) {
+        let (src, dst) = (desc.src(), desc.dst().unwrap());
+        let mut random = Random(seed);
+        let (x, diff_dst) = (random.reals(mb * src.len()), random.reals(mb * dst.len()));
+        on_every_isa(|isa| {
+            for kind in KINDS {
+                let y = applied(kind, src, isa, &x);
+                let apart = backward(desc, isa, &y, &diff_dst);
+                let along = PoolDesc { src_activation: Some(kind), ..desc };
+                let along = backward(along, isa, &y, &diff_dst);
+                assert_eq!(bits(&along), bits(&differentiated(kind, src, isa, [&y, &apart])));
+            }
+        });
+    }
 }

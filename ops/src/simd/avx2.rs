@@ -64,6 +64,14 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, src: &[f32], at: usize) {
+        if let Some(element) = src.get(at) {
+            // SAFETY: a prefetch may name any address, and SSE is part of every x86-64.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(element).cast()) }
+        }
+    }
+
+    #[inline(always)]
     fn load_partial(self, src: &[f32]) -> __m256 {
         let mask = first_lanes(self, src.len());
         // SAFETY: the mask keeps to the elements of `src`, and the token proves AVX2.

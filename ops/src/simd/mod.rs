@@ -23,7 +23,7 @@ mod tests;
 pub use denormals::{denormals_flushed, flush_denormals};
 pub use exp::{exp, ln};
 pub use isa::Isa;
-pub use operands::{Broadcasts, Column, Vectors};
+pub use operands::{BroadcastLines, Broadcasts, Column, Outputs, Pairs, VectorLines, Vectors};
 
 /// Vectors of `LANES` f32 values and what can be done with them.
 ///
@@ -106,6 +106,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// The lanes of both vectors in turn, `a[0] b[0] a[1] b[1] ..`, in two vectors.
     fn interleave(self, a: Self::F32, b: Self::F32) -> (Self::F32, Self::F32);
+
+    /// Asks for the cache line of element `at` of `src`, to be read soon from the L2 cache; does nothing where the element
+    /// does not exist.
+    #[inline(always)]
+    fn prefetch(self, src: &[f32], at: usize) {
+        let _ = (src, at);
+    }
 
     /// Zero in every lane.
     #[inline(always)]

@@ -49,6 +49,20 @@ impl<'a, const R: usize, const C: usize> Broadcasts<'a, R, C> {
         }
         Broadcasts { src, lines, c_step, i_step, steps }
     }
+
+    /// The scalars of each step together with the vectors of the same step, counted by one counter.
+    ///
+    /// # Panics
+    ///
+    /// If the views have different numbers of steps.
+    #[inline(always)]
+    pub fn with<S: Simd, const NV: usize>(
+        self,
+        vectors: Vectors<'a, S, NV>,
+    ) -> Pairs<'a, S, R, C, NV> {
+        assert_eq!(self.steps, vectors.steps, "steps of scalars and vectors");
+        Pairs { scalars: self, vectors, at: 0 }
+    }
 }
 
 impl<'a, const R: usize, const C: usize> Iterator for Broadcasts<'a, R, C> {
@@ -132,5 +146,183 @@ impl<S: Simd, const NV: usize> Iterator for Vectors<'_, S, NV> {
             *start = at.wrapping_add(self.step);
         }
         Some(vectors)
+    }
+}
+
+/// Scalars and vectors of the same steps.
+#[derive(Debug, Clone)]
+pub struct Pairs<'a, S, const R: usize, const C: usize, const NV: usize> {
+    scalars: Broadcasts<'a, R, C>,
+    vectors: Vectors<'a, S, NV>,
+    at: usize,
+}
+
+impl<'a, S: Simd, const R: usize, const C: usize, const NV: usize> Iterator
+    for Pairs<'a, S, R, C, NV>
+{
+    type Item = (Column<'a, R, C>, [S::F32; NV]);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(Column<'a, R, C>, [S::F32; NV])> {
+        let Pairs { scalars: Broadcasts { src, lines, c_step, i_step, steps }, vectors, at } = self;
+        if *at >= *steps {
+            return None;
+        }
+        let i = *at;
+        *at += 1;
+        let lines = lines.map(|line| line + i * *i_step);
+        let vectors = vectors.starts.map(|start| {
+            let at = start + i * vectors.step;
+            debug_assert!(at + S::LANES <= vectors.src.len(), "vector at {at}");
+            // SAFETY: `Vectors::new` checked the end of the last step's vector, and both views have as many steps.
+            vectors.simd.load(unsafe { vectors.src.get_unchecked(at..at + S::LANES) })
+        });
+        Some((Column { src, lines, c_step: *c_step }, vectors))
+    }
+}
+
+/// [`Broadcasts`] of many lines, checked together: line `[a, b]` begins `a * line_steps[0] + b * line_steps[1]` elements
+/// further on.
+#[derive(Debug, Clone)]
+pub struct BroadcastLines<'a, const R: usize, const C: usize> {
+    first: Broadcasts<'a, R, C>,
+    counts: [usize; 2],
+    line_steps: [usize; 2],
+}
+
+impl<'a, const R: usize, const C: usize> BroadcastLines<'a, R, C> {
+    /// `counts[0] * counts[1]` lines, of which `first` is the first.
+    ///
+    /// # Panics
+    ///
+    /// If an element of any line lies outside of the slice of `first`.
+    #[inline(always)]
+    pub fn new(
+        first: Broadcasts<'a, R, C>,
+        counts: [usize; 2],
+        line_steps: [usize; 2],
+    ) -> BroadcastLines<'a, R, C> {
+        if counts[0] > 0 && counts[1] > 0 {
+            let Broadcasts { src, lines, c_step, i_step, steps } = first;
+            let to_last = last_line(counts, line_steps);
+            let lines = lines.map(|line| line.saturating_add(to_last));
+            Broadcasts::<R, C>::new(src, lines, [c_step, i_step], steps);
+        }
+        BroadcastLines { first, counts, line_steps }
+    }
+
+    /// Line `[a, b]`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such line.
+    #[inline(always)]
+    pub fn line(&self, at: [usize; 2]) -> Broadcasts<'a, R, C> {
+        assert!(at[0] < self.counts[0] && at[1] < self.counts[1], "line {at:?}");
+        // Between the first and the last line, which both were checked.
+        let shift = at[0] * self.line_steps[0] + at[1] * self.line_steps[1];
+        let lines = self.first.lines.map(|line| line + shift);
+        Broadcasts { lines, ..self.first }
+    }
+}
+
+/// [`Vectors`] of many lines, checked together: line `[a, b]` begins `a * line_steps[0] + b * line_steps[1]` elements
+/// further on.
+#[derive(Debug, Clone)]
+pub struct VectorLines<'a, S, const NV: usize> {
+    first: Vectors<'a, S, NV>,
+    counts: [usize; 2],
+    line_steps: [usize; 2],
+}
+
+impl<'a, S: Simd, const NV: usize> VectorLines<'a, S, NV> {
+    /// `counts[0] * counts[1]` lines, of which `first` is the first.
+    ///
+    /// # Panics
+    ///
+    /// If a vector of any line reaches outside of the slice of `first`.
+    #[inline(always)]
+    pub fn new(
+        first: Vectors<'a, S, NV>,
+        counts: [usize; 2],
+        line_steps: [usize; 2],
+    ) -> VectorLines<'a, S, NV> {
+        if counts[0] > 0 && counts[1] > 0 {
+            let Vectors { simd, src, starts, step, steps } = first;
+            let to_last = last_line(counts, line_steps);
+            let starts = starts.map(|start| start.saturating_add(to_last));
+            Vectors::new(simd, src, starts, step, steps);
+        }
+        VectorLines { first, counts, line_steps }
+    }
+
+    /// Line `[a, b]`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such line.
+    #[inline(always)]
+    pub fn line(&self, at: [usize; 2]) -> Vectors<'a, S, NV> {
+        assert!(at[0] < self.counts[0] && at[1] < self.counts[1], "line {at:?}");
+        // Between the first and the last line, which both were checked.
+        let shift = at[0] * self.line_steps[0] + at[1] * self.line_steps[1];
+        let starts = self.first.starts.map(|start| start + shift);
+        Vectors { starts, ..self.first }
+    }
+}
+
+/// Elements from the first to the last of the lines, of which there is one at least.
+#[inline(always)]
+fn last_line(counts: [usize; 2], line_steps: [usize; 2]) -> usize {
+    let along = |axis: usize| (counts[axis] - 1).saturating_mul(line_steps[axis]);
+    along(0).saturating_add(along(1))
+}
+
+/// The vectors at `dst[start + c * step..]` for `c < C`, to be read and written one at a time.
+#[derive(Debug)]
+pub struct Outputs<'a, S, const C: usize> {
+    simd: S,
+    dst: &'a mut [f32],
+    step: usize,
+}
+
+impl<'a, S: Simd, const C: usize> Outputs<'a, S, C> {
+    /// A view of vectors, the first at the start of `dst`.
+    ///
+    /// # Panics
+    ///
+    /// If a vector reaches outside of `dst`.
+    #[inline(always)]
+    pub fn new(simd: S, dst: &'a mut [f32], step: usize) -> Outputs<'a, S, C> {
+        const { assert!(C > 0) };
+        let end = (C - 1).saturating_mul(step).saturating_add(S::LANES);
+        assert!(end <= dst.len(), "vector up to {end} of {}", dst.len());
+        Outputs { simd, dst, step }
+    }
+
+    /// Vector `c`.
+    ///
+    /// # Panics
+    ///
+    /// If `c >= C`; with a constant index the check costs nothing.
+    #[inline(always)]
+    pub fn get(&self, c: usize) -> S::F32 {
+        assert!(c < C, "vector {c} of {C}");
+        let at = c * self.step;
+        // SAFETY: `new` checked the end of the last vector, and `c` is in range.
+        self.simd.load(unsafe { self.dst.get_unchecked(at..at + S::LANES) })
+    }
+
+    /// Replaces vector `c`.
+    ///
+    /// # Panics
+    ///
+    /// If `c >= C`; with a constant index the check costs nothing.
+    #[inline(always)]
+    pub fn set(&mut self, c: usize, v: S::F32) {
+        assert!(c < C, "vector {c} of {C}");
+        let at = c * self.step;
+        // SAFETY: `new` checked the end of the last vector, and `c` is in range.
+        self.simd.store(unsafe { self.dst.get_unchecked_mut(at..at + S::LANES) }, v);
     }
 }

@@ -253,6 +253,35 @@ fn a_view_that_wraps_around_is_refused() {
 }
 
 #[test]
+fn lines_of_views_are_handed_out_in_step() {
+    let simd = portable::Portable::<8>;
+    let src: Vec<f32> = (0..80).map(|i| i as f32).collect();
+    let scalars = Broadcasts::<1, 2>::new(&src, [1], [1, 4], 2);
+    let vectors = Vectors::<_, 1>::new(simd, &src, [0], 8, 2);
+    let scalars = BroadcastLines::new(scalars, [2, 3], [40, 10]);
+    let vectors = VectorLines::new(vectors, [2, 3], [32, 16]);
+    let pairs = scalars.line([1, 2]).with(vectors.line([1, 2]));
+    let got: Vec<_> = pairs.map(|(scalar, [vector])| (scalar.get(0, 1), vector[0])).collect();
+    assert_eq!(got, [(62.0, 64.0), (66.0, 72.0)]);
+}
+
+#[test]
+#[should_panic(expected = "scalar 80 of 80")]
+fn scalars_of_a_line_beyond_the_slice_are_refused() {
+    let src = [0.0; 80];
+    let first = Broadcasts::<1, 2>::new(&src, [5], [1, 4], 2);
+    let _lines = BroadcastLines::new(first, [3, 2], [30, 10]);
+}
+
+#[test]
+#[should_panic(expected = "vector up to 81 of 80")]
+fn vectors_of_a_line_beyond_the_slice_are_refused() {
+    let src = [0.0; 80];
+    let first = Vectors::<_, 1>::new(portable::Portable::<8>, &src, [1], 8, 2);
+    let _lines = VectorLines::new(first, [2, 3], [32, 16]);
+}
+
+#[test]
 #[cfg(target_arch = "x86_64")]
 fn denormals_are_flushed_in_the_calling_thread_only() {
     std::thread::spawn(|| {

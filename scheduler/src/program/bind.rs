@@ -7,8 +7,9 @@ use lockstep_comm::Exchange;
 use lockstep_graph::{MemoryPlan, Plan, Price, TaskId, TaskKind, TensorId, TensorRole};
 use lockstep_ops::Arena;
 
-use super::kernel::LayerKernel;
+use super::kernel::{LayerKernel, Op};
 use super::links::{Links, links};
+use super::slices::Slices;
 use super::store::{ALIGN, ParameterStore};
 use super::update::Update;
 use crate::error::ScheduleError;
@@ -43,6 +44,12 @@ pub(crate) struct BoundTask {
     pub(crate) in_place: bool,
     pub(crate) exchange: Option<Arc<Exchange>>,
     pub(crate) update: Option<Update>,
+    /// Of a convolution's forward pass: the batch normalization whose statistics it computes along.
+    pub(crate) statistics_along: Option<lockstep_graph::LayerId>,
+    /// Of a batch normalization: its statistics or sums are those of all ranks, not of this rank's slices.
+    pub(crate) gathered: bool,
+    /// Of a batch normalization: the sums that it reads are those of this rank, not of its slices.
+    pub(crate) merged: bool,
     /// The layer input that each written gradient belongs to; the backward pass of a concatenation needs it.
     pub(crate) inputs: Vec<usize>,
     #[cfg(debug_assertions)]
@@ -83,10 +90,7 @@ impl Program {
     /// An exchange cannot be described to the communicator.
     ///
     /// # Panics
-    /// The plans have 2^32 tasks or more.
-    ///
-    /// # Panics
-    /// The plans have 2^32 tasks or more.
+    /// The plans have 2^32 tasks or more, or fuse activations where the store's kernels do not, or the reverse.
     pub fn bind(
         plans: Vec<Plan>,
         store: &Arc<ParameterStore>,
@@ -95,6 +99,11 @@ impl Program {
         let mut planned = Vec::new();
         let mut arena_len = 0;
         for mut plan in plans {
+            assert_eq!(
+                plan.options().fuse,
+                store.options().fuse,
+                "plan and kernels agree on fusion"
+            );
             let lens = tensor_lens(&plan, store);
             let memory = MemoryPlan::new(plan.tasks_mut(), &lens, ALIGN);
             arena_len = arena_len.max(memory.len());
@@ -173,6 +182,12 @@ impl Program {
                 layer.inputs.iter().position(|&input| input == of).unwrap_or(0)
             })
             .collect();
+        let tensor = |t: &TensorId| self.plan.tasks().tensor(*t);
+        let reads_role =
+            |roles: &[TensorRole]| task.reads.iter().any(|t| roles.contains(&tensor(t).role));
+        let statistics_along = (task.writes.iter().map(tensor))
+            .find(|t| t.role == TensorRole::SliceStatistics && t.layer != task.layer)
+            .map(|t| t.layer);
         let exchange_id = first_id + u32::try_from(id.index()).expect("task counts fit in 32 bits");
         Ok(BoundTask {
             kind: task.kind,
@@ -180,6 +195,12 @@ impl Program {
             in_place: self.memory.is_in_place(task),
             exchange: self.exchange_of(task, options.rank, exchange_id)?,
             update,
+            statistics_along,
+            gathered: reads_role(&[
+                TensorRole::GatheredStatistics,
+                TensorRole::GatheredGradientSums,
+            ]),
+            merged: reads_role(&[TensorRole::LocalGradientSums]),
             inputs,
             #[cfg(debug_assertions)]
             accesses: accesses(&reads, &writes),
@@ -306,6 +327,14 @@ fn tensor_lens(plan: &Plan, store: &ParameterStore) -> Vec<usize> {
             TensorRole::Activation | TensorRole::ActivationGradient => kernel.layout.len(mb),
             TensorRole::ParameterGradient => kernel.parameters_len(),
             TensorRole::BackwardWeights => kernel.backward_weights_len(),
+            TensorRole::SliceStatistics => {
+                let slices = Slices::of_statistics(store.kernels(), tensor.layer);
+                slices.most(mb) * kernel.statistics_len()
+            }
+            TensorRole::SliceGradientSums => match &kernel.op {
+                Op::BatchNorm(norm) => norm.stats_slices(mb) * norm.stats_len(),
+                _ => 0,
+            },
             TensorRole::LocalStatistics
             | TensorRole::BatchStatistics
             | TensorRole::LocalGradientSums => kernel.statistics_len(),

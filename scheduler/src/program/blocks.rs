@@ -32,7 +32,10 @@ impl Program {
                 Op::Loss(loss) => loss.forward_blocks(mb),
                 _ => 0,
             },
-            TaskKind::Metrics | TaskKind::Report => 1,
+            TaskKind::Metrics
+            | TaskKind::Report
+            | TaskKind::MergeStatistics
+            | TaskKind::MergeGradientStatistics => 1,
             TaskKind::AccumulateGradient => {
                 self.kernel(task.layer).fan_out.as_ref().map_or(0, |add| add.forward_blocks(mb))
             }
@@ -96,6 +99,7 @@ impl Program {
             (TaskKind::Forward, Op::Conv2d(conv)) => conv.forward_scratch_len(),
             (TaskKind::Forward, Op::Lrn(lrn)) => lrn.forward_scratch_len(),
             (TaskKind::BackwardData, Op::Conv2d(conv)) => conv.backward_data_scratch_len(),
+            (TaskKind::Forward, Op::Linear(linear)) => linear.forward_scratch_len(),
             (TaskKind::BackwardData, Op::Linear(linear)) => linear.backward_data_scratch_len(),
             (TaskKind::BackwardData, Op::Lrn(lrn)) => lrn.backward_scratch_len(),
             (TaskKind::BackwardWeights, Op::Conv2d(conv)) => conv.backward_weights_scratch_len(),

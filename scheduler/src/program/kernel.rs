@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use lockstep_graph::{Layer, LayerId, LayerKind, Network, Window};
+use lockstep_graph::{Fusion, Layer, LayerId, LayerKind, Network, Window};
 use lockstep_ops::{
-    Activation, ActivationDesc, ActivationKind, Add, AddDesc, BatchNorm, BatchNormDesc, Bias,
-    BiasDesc, Concat, ConcatDesc, Conv2d, Conv2dDesc, Dropout, DropoutDesc, Flatten, FlattenDesc,
-    Isa, Layout, Linear, LinearDesc, Lrn, LrnDesc, Maps, Pool, PoolDesc, PoolKind, ShapeError,
-    SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, TensorLayout,
+    Activation, ActivationDesc, ActivationKind, Add, AddDesc, AddFinish, BatchNorm, BatchNormDesc,
+    Bias, BiasDesc, Concat, ConcatDesc, Conv2d, Conv2dDesc, Dropout, DropoutDesc, Flatten,
+    FlattenDesc, Isa, Layout, Linear, LinearDesc, Lrn, LrnDesc, Maps, Pool, PoolDesc, PoolKind,
+    ShapeError, SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, TensorLayout,
 };
 
 use crate::error::ScheduleError;
@@ -23,7 +23,7 @@ pub(crate) enum Op {
     Bias(Bias),
     Activation(Activation),
     /// Maximum, average and global average pooling.
-    Pool(Pool),
+    Pool(Box<Pool>),
     Lrn(Lrn),
     BatchNorm(BatchNorm),
     Dropout(Dropout),
@@ -40,6 +40,8 @@ pub(crate) struct LayerKernel {
     pub(crate) layout: TensorLayout,
     /// The addition of gradient terms at this layer's fan-out, where there is one.
     pub(crate) fan_out: Option<Add>,
+    /// Of a batch normalization: the convolution that computes the statistics of its input.
+    pub(crate) statistics_from: Option<LayerId>,
     isa: Isa,
 }
 
@@ -50,10 +52,12 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    pub(crate) fn new(network: &Network, isa: Isa) -> Result<Self, ScheduleError> {
+    pub(crate) fn new(network: &Network, isa: Isa, fuse: bool) -> Result<Self, ScheduleError> {
+        let fusion = Fusion::new(network, fuse);
         let mut layers = Vec::new();
         for layer in network.layers() {
-            let kernel = bind(network, layer, isa)
+            let along = Along::new(network, &fusion, layer);
+            let kernel = bind(network, layer, along, isa)
                 .map_err(|source| ScheduleError::Kernel { layer: layer.name.clone(), source })?;
             layers.push(kernel);
         }
@@ -62,6 +66,41 @@ impl Kernels {
 
     pub(crate) fn get(&self, layer: LayerId) -> &LayerKernel {
         &self.layers[layer.index()]
+    }
+}
+
+/// The activations whose work a layer's kernels do along with their own.
+#[derive(Debug, Clone, Copy)]
+struct Along {
+    /// The function that the layer's input is the value of, and by whose slope the data gradient is multiplied.
+    src: Option<ActivationKind>,
+    /// The function that the forward pass applies to the layer's output.
+    dst: Option<ActivationKind>,
+    /// The layer's own function, where the sum of the gradient terms at its output is multiplied by its slope.
+    fan_out: Option<ActivationKind>,
+    /// The layer before, where it computes the statistics that this one needs.
+    statistics_from: Option<LayerId>,
+}
+
+impl Along {
+    fn new(network: &Network, fusion: &Fusion, layer: &Layer) -> Self {
+        let kind = |id: LayerId| activation_kind(&network.layer(id).kind);
+        let source = layer.inputs.first().copied();
+        Self {
+            statistics_from: source.filter(|&id| fusion.statistics(id) == Some(layer.id)),
+            src: fusion.src_activation(network, layer.id).and_then(kind),
+            dst: fusion.dst_activation(layer.id).and_then(kind),
+            fan_out: Some(layer.id).filter(|&id| fusion.is_folded_into_sum(id)).and_then(kind),
+        }
+    }
+}
+
+fn activation_kind(kind: &LayerKind) -> Option<ActivationKind> {
+    match kind {
+        LayerKind::Relu => Some(ActivationKind::Relu),
+        LayerKind::Sigmoid => Some(ActivationKind::Sigmoid),
+        LayerKind::Tanh => Some(ActivationKind::Tanh),
+        _ => None,
     }
 }
 
@@ -85,10 +124,16 @@ fn layout(network: &Network, layer: &Layer, isa: Isa) -> TensorLayout {
     TensorLayout { maps: maps(layer), layout }
 }
 
-fn bind(network: &Network, layer: &Layer, isa: Isa) -> Result<LayerKernel, ShapeError> {
+fn bind(
+    network: &Network,
+    layer: &Layer,
+    along: Along,
+    isa: Isa,
+) -> Result<LayerKernel, ShapeError> {
     let source = layer.inputs.first().map(|&id| network.layer(id));
     // Every layer but the input has one.
     let src = source.map_or(maps(layer), maps);
+    let Along { src: src_activation, dst: dst_activation, fan_out, statistics_from } = along;
     let activation = |kind| Activation::new(ActivationDesc { kind, maps: src }, isa);
     let op = match &layer.kind {
         LayerKind::Input => Op::Input,
@@ -110,26 +155,39 @@ fn bind(network: &Network, layer: &Layer, isa: Isa) -> Result<LayerKernel, Shape
                     groups: conv.groups,
                     bias: conv.bias,
                     src_layout: layout(network, source, isa).layout,
+                    src_activation,
+                    dst_activation,
                 },
                 isa,
             )?))
         }
         LayerKind::Linear(linear) => Op::Linear(Linear::new(
-            LinearDesc { in_features: src.c, out_features: linear.out_features, bias: linear.bias },
+            LinearDesc {
+                in_features: src.c,
+                out_features: linear.out_features,
+                bias: linear.bias,
+                src_activation,
+                dst_activation,
+            },
             isa,
         )?),
-        LayerKind::Bias => Op::Bias(Bias::new(BiasDesc { maps: src }, isa)?),
+        LayerKind::Bias => Op::Bias(Bias::new(BiasDesc { maps: src, dst_activation }, isa)?),
         LayerKind::Relu => Op::Activation(activation(ActivationKind::Relu)?),
         LayerKind::Sigmoid => Op::Activation(activation(ActivationKind::Sigmoid)?),
         LayerKind::Tanh => Op::Activation(activation(ActivationKind::Tanh)?),
         LayerKind::MaxPool(pool) => {
-            Op::Pool(Pool::new(pool_desc(PoolKind::Max, src, pool.window, pool.ceil), isa)?)
+            let desc = pool_desc(PoolKind::Max, src, pool.window, pool.ceil);
+            Op::Pool(Box::new(Pool::new(PoolDesc { src_activation, ..desc }, isa)?))
         }
         LayerKind::AvgPool(average) => {
             let kind = PoolKind::Average { include_pad: average.include_pad };
-            Op::Pool(Pool::new(pool_desc(kind, src, average.pool.window, average.pool.ceil), isa)?)
+            let desc = pool_desc(kind, src, average.pool.window, average.pool.ceil);
+            Op::Pool(Box::new(Pool::new(PoolDesc { src_activation, ..desc }, isa)?))
         }
-        LayerKind::GlobalAvgPool => Op::Pool(Pool::new(PoolDesc::global_average(src), isa)?),
+        LayerKind::GlobalAvgPool => {
+            let desc = PoolDesc { src_activation, ..PoolDesc::global_average(src) };
+            Op::Pool(Box::new(Pool::new(desc, isa)?))
+        }
         LayerKind::Lrn(lrn) => Op::Lrn(Lrn::new(
             LrnDesc {
                 maps: src,
@@ -137,23 +195,40 @@ fn bind(network: &Network, layer: &Layer, isa: Isa) -> Result<LayerKernel, Shape
                 alpha: lrn.alpha as f32,
                 beta: lrn.beta as f32,
                 k: lrn.k as f32,
+                src_activation,
             },
             isa,
         )?),
         LayerKind::BatchNorm(norm) => Op::BatchNorm(BatchNorm::new(
-            BatchNormDesc { maps: src, eps: norm.eps as f32, momentum: norm.momentum as f32 },
+            BatchNormDesc {
+                maps: src,
+                eps: norm.eps as f32,
+                momentum: norm.momentum as f32,
+                src_activation,
+                dst_activation,
+            },
             isa,
         )?),
         LayerKind::Dropout(dropout) => Op::Dropout(Dropout::new(
-            DropoutDesc { maps: src, first_channel: 0, p: dropout.p as f32 },
+            DropoutDesc {
+                maps: src,
+                first_channel: 0,
+                p: dropout.p as f32,
+                follows_relu: src_activation.is_some(),
+            },
             isa,
         )?),
-        LayerKind::Add => Op::Add(Add::new(AddDesc { maps: src, terms: layer.inputs.len() }, isa)?),
+        LayerKind::Add => {
+            let finish = dst_activation.map_or(AddFinish::Sum, AddFinish::Activate);
+            Op::Add(Add::new(AddDesc { maps: src, terms: layer.inputs.len(), finish }, isa)?)
+        }
         LayerKind::Concat => {
             let channels = layer.inputs.iter().map(|&id| maps(network.layer(id)).c).collect();
             Op::Concat(Concat::new(ConcatDesc { channels, h: src.h, w: src.w }, isa)?)
         }
-        LayerKind::Flatten => Op::Flatten(Flatten::new(FlattenDesc { maps: src }, isa)?),
+        LayerKind::Flatten => {
+            Op::Flatten(Flatten::new(FlattenDesc { maps: src, src_activation }, isa)?)
+        }
         LayerKind::SoftmaxCrossEntropy(loss) => Op::Loss(SoftmaxCrossEntropy::new(
             SoftmaxCrossEntropyDesc {
                 classes: src.c,
@@ -164,9 +239,13 @@ fn bind(network: &Network, layer: &Layer, isa: Isa) -> Result<LayerKernel, Shape
     };
     let consumers = network.consumers(layer.id).len();
     let fan_out = (consumers > 1)
-        .then(|| Add::new(AddDesc { maps: maps(layer), terms: consumers }, isa))
+        .then(|| {
+            let finish = fan_out.map_or(AddFinish::Sum, AddFinish::Differentiate);
+            Add::new(AddDesc { maps: maps(layer), terms: consumers, finish }, isa)
+        })
         .transpose()?;
-    Ok(LayerKernel { op, layout: layout(network, layer, isa), fan_out, isa })
+    let layout = layout(network, layer, isa);
+    Ok(LayerKernel { op, layout, fan_out, statistics_from, isa })
 }
 
 fn pool_desc(kind: PoolKind, src: Maps, window: Window, ceil: bool) -> PoolDesc {
@@ -183,6 +262,7 @@ fn pool_desc(kind: PoolKind, src: Maps, window: Window, ceil: bool) -> PoolDesc 
         ph: pad.0,
         pw: pad.1,
         ceil,
+        src_activation: None,
     }
 }
 

@@ -57,7 +57,14 @@ mod tests {
         let mode = Mode::Train { momentum: true };
         let platform = Platform::default();
         let network = Arc::new(zoo::golden::small_resnet().unwrap());
-        let options = PlanOptions { minibatch: 8, ranks, mode, strategy: Strategy::Data, platform };
+        let options = PlanOptions {
+            minibatch: 8,
+            ranks,
+            mode,
+            strategy: Strategy::Data,
+            platform,
+            fuse: true,
+        };
         Plan::compile(network, options).unwrap()
     }
 

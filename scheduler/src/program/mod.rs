@@ -6,6 +6,7 @@ mod exchange;
 mod kernel;
 mod links;
 mod run;
+mod slices;
 mod store;
 mod update;
 

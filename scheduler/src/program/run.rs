@@ -6,21 +6,22 @@
 
 use std::sync::atomic::Ordering;
 
-use lockstep_graph::{Mode, TaskId, TaskKind};
+use lockstep_graph::{LayerId, Mode, TaskId, TaskKind};
 use lockstep_ops::{
-    ActivationBackward, ActivationForward, AddForward, BatchNormBackward, BatchNormBackwardStats,
-    BatchNormEval, BatchNormForward, BatchNormStats, BiasBackwardWeights, BiasForward,
-    ConcatBackward, ConcatForward, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward,
-    DropoutBackward, DropoutForward, DropoutKey, FlattenBackward, FlattenForward,
-    LinearBackwardData, LinearBackwardWeights, LinearForward, LrnBackward, LrnForward,
-    PoolBackward, PoolForward, SoftmaxCrossEntropyForward, SoftmaxCrossEntropyForwardBackward,
-    Tiles, block_samples,
+    ActivationBackward, ActivationForward, AddForward, BatchNorm, BatchNormBackward,
+    BatchNormBackwardStats, BatchNormEval, BatchNormForward, BatchNormMerge, BatchNormStats,
+    BiasBackwardWeights, BiasForward, ConcatBackward, ConcatForward, Conv2dBackwardData,
+    Conv2dBackwardWeights, Conv2dForward, DropoutBackward, DropoutForward, DropoutKey,
+    FlattenBackward, FlattenForward, LinearBackwardData, LinearBackwardWeights, LinearForward,
+    LrnBackward, LrnForward, PoolBackward, PoolForward, SoftmaxCrossEntropyForward,
+    SoftmaxCrossEntropyForwardBackward, Tiles, block_samples,
     sgd::{self, SgdHyper},
 };
 
 use super::bind::{BoundTask, Buffer, METRICS, Program};
 use super::blocks::LOAD_SAMPLES;
 use super::kernel::Op;
+use super::slices::Slices;
 use crate::iteration::{Iteration, IterationReport};
 use crate::session::Session;
 
@@ -65,6 +66,8 @@ impl Program {
             TaskKind::Load => context.load(),
             TaskKind::Forward => context.forward(scratch),
             TaskKind::Statistics => context.statistics(),
+            TaskKind::MergeStatistics => context.merge_statistics(scratch.counts),
+            TaskKind::MergeGradientStatistics => context.merge_gradient_statistics(),
             TaskKind::Loss => context.loss(),
             TaskKind::Metrics => context.metrics(session.stop.load(Ordering::Relaxed)),
             TaskKind::Report => session.report(context.report()),
@@ -141,11 +144,14 @@ impl<'a> Context<'a> {
                 let (wei, bia) = self.parameters(self.read(1));
                 let src = self.read(0);
                 conv.forward(block, Conv2dForward { mb, src, wei, bia, dst, scratch });
+                if let Some(norm) = self.task.statistics_along {
+                    self.statistics_of_output(norm);
+                }
             }
             Op::Linear(linear) => {
                 let (wei, bia) = self.parameters(self.read(1));
                 let src = self.read(0);
-                linear.forward(block, LinearForward { mb, src, wei, bia, dst });
+                linear.forward(block, LinearForward { mb, src, wei, bia, dst, scratch });
             }
             Op::Bias(bias) => {
                 let (_, bia) = self.parameters(self.read(1));
@@ -164,17 +170,19 @@ impl<'a> Context<'a> {
             Op::BatchNorm(norm) => {
                 let (wei, bia) = self.parameters(self.read(1));
                 let bia = bia.expect("batch normalization has shifts");
-                let src = self.read(0);
                 if self.program.trains() {
-                    let stats = self.read(2);
-                    let counts = self.counts(stats.len() / norm.stats_len(), counts);
+                    let src = self.read(0);
+                    let counts = self.counts(counts);
+                    // The buffer is as long as the most samples need.
+                    let stats = &self.read(2)[..counts.len() * norm.stats_len()];
                     let (saved, running) = (self.write(1), self.write(2));
                     let io =
                         BatchNormForward { mb, src, wei, bia, stats, counts, dst, saved, running };
                     norm.forward(block, io);
                 } else {
                     let running = self.read(2);
-                    norm.eval(block, BatchNormEval { mb, src: Some(src), wei, bia, running, dst });
+                    let src = self.read_unless_in_place();
+                    norm.eval(block, BatchNormEval { mb, src, wei, bia, running, dst });
                 }
             }
             Op::Dropout(dropout) => {
@@ -185,7 +193,7 @@ impl<'a> Context<'a> {
             Op::Add(add) => {
                 let others: Vec<_> = (1..self.task.reads.len()).map(|i| self.read(i)).collect();
                 let src = self.read_unless_in_place();
-                add.forward(block, AddForward { mb, src, others: &others, dst });
+                add.forward(block, AddForward { mb, src, others: &others, value: None, dst });
             }
             Op::Concat(concat) => {
                 let srcs: Vec<_> = (0..self.task.reads.len()).map(|i| self.read(i)).collect();
@@ -198,17 +206,21 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Values a channel of every rank that took part in `ranks` statistics: all ranks', or this rank's alone.
-    fn counts<'c>(&self, ranks: usize, counts: &'c mut Vec<u64>) -> &'c [u64] {
-        let maps = self.program.kernel(self.task.layer).layout.maps;
-        let pixels = (maps.h * maps.w) as u64;
+    /// Values a channel of every part of a batch normalization's statistics: of every rank, or of every slice of this one.
+    fn counts<'c>(&self, counts: &'c mut Vec<u64>) -> &'c [u64] {
         counts.clear();
-        if ranks == self.program.ranks() {
+        if self.task.gathered {
+            let maps = self.program.kernel(self.task.layer).layout.maps;
+            let (pixels, ranks) = ((maps.h * maps.w) as u64, self.program.ranks());
             counts.extend(self.iteration.counts(ranks).map(|samples| samples as u64 * pixels));
         } else {
-            counts.push(self.mb as u64 * pixels);
+            counts.extend(self.slices(self.task.layer).counts(self.mb));
         }
         counts
+    }
+
+    fn slices(&self, norm: LayerId) -> Slices<'a> {
+        Slices::of_statistics(self.program.store.kernels(), norm)
     }
 
     fn dropout_key(&self) -> DropoutKey {
@@ -220,6 +232,34 @@ impl<'a> Context<'a> {
         let Op::BatchNorm(norm) = self.op() else { unreachable!("only batch normalization") };
         let (src, stats) = (self.read(0), self.write(0));
         norm.stats(self.block, BatchNormStats { mb: self.mb, src, stats });
+    }
+
+    /// The statistics of what this block of a convolution has just written, for the normalization after it.
+    fn statistics_of_output(&self, layer: LayerId) {
+        let Op::BatchNorm(norm) = &self.program.kernel(layer).op else {
+            unreachable!("only batch normalization")
+        };
+        let region = self.slices(layer).region(self.block, self.mb);
+        norm.stats_of(&region, &self.write(0), self.write(1));
+    }
+
+    fn merge_statistics(&self, counts: &mut Vec<u64>) {
+        let Op::BatchNorm(norm) = self.op() else { unreachable!("only batch normalization") };
+        let counts = self.counts(counts);
+        let slices = &self.read(0)[..counts.len() * norm.stats_len()];
+        norm.merge_stats(BatchNormMerge { slices, counts, merged: self.write(0) });
+    }
+
+    fn merge_gradient_statistics(&self) {
+        let Op::BatchNorm(norm) = self.op() else { unreachable!("only batch normalization") };
+        norm.merge_sums(self.gradient_sums(norm, 0), self.write(0));
+    }
+
+    /// The sums of a normalization's gradients: of this rank's slices or merged, or of every rank.
+    fn gradient_sums(&self, norm: &BatchNorm, operand: usize) -> &'a [f32] {
+        let sums = self.read(operand);
+        let slices = norm.stats_slices(self.mb) * norm.stats_len();
+        if self.task.gathered || self.task.merged { sums } else { &sums[..slices] }
     }
 
     fn gradient_statistics(&self) {
@@ -279,9 +319,12 @@ impl<'a> Context<'a> {
     fn accumulate(&self) {
         let add = self.program.kernel(self.task.layer).fan_out.as_ref();
         let add = add.expect("a layer with several consumers adds their terms");
-        let others: Vec<_> = (1..self.task.reads.len()).map(|i| self.read(i)).collect();
+        let terms = add.desc().terms;
+        let others: Vec<_> = (1..terms).map(|i| self.read(i)).collect();
+        // After the terms comes the activation by whose slope their sum is multiplied, where there is one.
+        let value = (terms < self.task.reads.len()).then(|| self.read(terms));
         let src = self.read_unless_in_place();
-        let io = AddForward { mb: self.mb, src, others: &others, dst: self.write(0) };
+        let io = AddForward { mb: self.mb, src, others: &others, value, dst: self.write(0) };
         add.forward(self.block, io);
     }
 
@@ -291,21 +334,25 @@ impl<'a> Context<'a> {
         conv.pack_backward(self.block, wei, self.write(0));
     }
 
+    /// The operand of a data gradient that is there only where the slope of an activation is multiplied in.
+    fn read_if_any(&self, index: usize) -> Option<&'a [f32]> {
+        (index < self.task.reads.len()).then(|| self.read(index))
+    }
+
     fn backward_data(&self, scratch: Scratch<'_>) {
         let (mb, block) = (self.mb, self.block);
         let Scratch { values: scratch, counts } = scratch;
         match self.op() {
             Op::Conv2d(conv) => {
                 let (diff_dst, wei, diff_src) = (self.read(0), self.read(1), self.write(0));
-                conv.backward_data(
-                    block,
-                    Conv2dBackwardData { mb, diff_dst, wei, diff_src, scratch },
-                );
+                let src = self.read_if_any(2);
+                let io = Conv2dBackwardData { mb, diff_dst, wei, src, diff_src, scratch };
+                conv.backward_data(block, io);
             }
             Op::Linear(linear) => {
                 let (wei, _) = self.parameters(self.read(1));
-                let (diff_dst, diff_src) = (self.read(0), self.write(0));
-                let io = LinearBackwardData { mb, diff_dst, wei, diff_src, scratch };
+                let (diff_dst, src, diff_src) = (self.read(0), self.read_if_any(2), self.write(0));
+                let io = LinearBackwardData { mb, diff_dst, wei, src, diff_src, scratch };
                 linear.backward_data(block, io);
             }
             Op::Activation(activation) => {
@@ -314,8 +361,7 @@ impl<'a> Context<'a> {
                 activation.backward(block, io);
             }
             Op::Pool(pool) => {
-                let src = if self.task.reads.len() > 1 { self.read(1) } else { &[] };
-                let (diff_dst, diff_src) = (self.read(0), self.write(0));
+                let (diff_dst, src, diff_src) = (self.read(0), self.read_if_any(1), self.write(0));
                 pool.backward(block, PoolBackward { mb, src, diff_dst, diff_src });
             }
             Op::Lrn(lrn) => {
@@ -325,8 +371,7 @@ impl<'a> Context<'a> {
             Op::BatchNorm(norm) => {
                 let (diff_dst, src, saved) = (Some(self.read(0)), self.read(1), self.read(2));
                 let (wei, _) = self.parameters(self.read(3));
-                let sums = self.read(4);
-                let counts = self.counts(sums.len() / norm.stats_len(), counts);
+                let (sums, counts) = (self.gradient_sums(norm, 4), self.counts(counts));
                 let diff_src = self.write(0);
                 let io =
                     BatchNormBackward { mb, src, wei, saved, sums, counts, diff_dst, diff_src };
@@ -335,7 +380,9 @@ impl<'a> Context<'a> {
             Op::Dropout(dropout) => {
                 let (key, samples) = (self.dropout_key(), &self.iteration.samples.ids[..]);
                 let (diff_dst, diff_src) = (self.read_unless_in_place(), self.write(0));
-                dropout.backward(block, DropoutBackward { mb, key, samples, diff_dst, diff_src });
+                let dst = self.read_if_any(1);
+                let io = DropoutBackward { mb, key, samples, dst, diff_dst, diff_src };
+                dropout.backward(block, io);
             }
             Op::Concat(concat) => {
                 let mut block = block;
@@ -350,8 +397,8 @@ impl<'a> Context<'a> {
                 }
             }
             Op::Flatten(flatten) => {
-                let (diff_dst, diff_src) = (self.read(0), self.write(0));
-                flatten.backward(block, FlattenBackward { mb, diff_dst, diff_src });
+                let (diff_dst, src, diff_src) = (self.read(0), self.read_if_any(1), self.write(0));
+                flatten.backward(block, FlattenBackward { mb, diff_dst, src, diff_src });
             }
             Op::Bias(_) | Op::Add(_) | Op::Input | Op::Loss(_) => {
                 unreachable!("has no task of this kind: the gradient passes unchanged")
@@ -389,12 +436,9 @@ impl<'a> Context<'a> {
                 bias.backward_weights(block, BiasBackwardWeights { mb, diff_dst, diff_bia });
             }
             Op::BatchNorm(norm) => {
-                // The sums over this rank's samples are the gradients: shifts first, then scales.
-                let (shifts, scales) = self.read(0).split_at(norm.channels());
-                let (mut diff_wei, mut diff_bia) =
-                    (diff_wei, diff_bia.expect("batch normalization has shifts"));
-                diff_wei.tile(0..norm.channels()).copy_from_slice(scales);
-                diff_bia.tile(0..norm.channels()).copy_from_slice(shifts);
+                // The sums over this rank's samples are the gradients.
+                let diff_bia = diff_bia.expect("batch normalization has shifts");
+                norm.parameter_gradients(self.gradient_sums(norm, 0), diff_wei, diff_bia);
             }
             _ => unreachable!("has no parameters"),
         }

@@ -23,6 +23,9 @@ pub struct StoreOptions {
     pub ranks: usize,
     /// True when the optimizer keeps a velocity; scoring needs none.
     pub momentum: bool,
+    /// Whether kernels compute the activations next to them, as the plans that will be bound
+    /// ([`PlanOptions::fuse`](lockstep_graph::PlanOptions)).
+    pub fuse: bool,
 }
 
 /// Where one layer's lasting tensors are.
@@ -56,7 +59,7 @@ impl ParameterStore {
         isa: lockstep_ops::Isa,
         options: StoreOptions,
     ) -> Result<Self, ScheduleError> {
-        let kernels = Kernels::new(network, isa)?;
+        let kernels = Kernels::new(network, isa, options.fuse)?;
         let mut len = 0;
         let mut take = |n: usize| {
             let start = len;

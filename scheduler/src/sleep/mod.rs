@@ -50,18 +50,20 @@ impl Sleep {
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Says that work became visible; `pieces` of it, so that no more workers than that are woken.
+    /// Says that work became visible; `pieces` of it, so that no more workers than that are woken. A worker that goes to the
+    /// board next need not announce the piece that it finds there.
     pub(crate) fn announce(&self, pieces: usize) {
         self.epoch.fetch_add(1, Ordering::Release);
         // SeqCst: pairs with the fence in `sleep`; see README.md, first race.
         fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::Relaxed) == 0 {
+        let sleepers = self.sleepers.load(Ordering::Relaxed);
+        if sleepers == 0 {
             return;
         }
         // Subtle: the lock is what keeps the notification from falling between a worker's comparison and its wait.
         drop(lock(&self.gate));
-        if pieces == 1 {
-            self.wake.notify_one();
+        if pieces < sleepers {
+            (0..pieces).for_each(|_| self.wake.notify_one());
         } else {
             self.wake.notify_all();
         }

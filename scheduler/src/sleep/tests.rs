@@ -59,19 +59,8 @@ fn one_worker_misses_nothing_of_two_announcers() {
 fn two_workers_share_two_announcements_of_one_piece() {
     loom::model(|| {
         let shared = Arc::new((AtomicUsize::new(0), Sleep::new()));
-        let worker = |shared: &(AtomicUsize, Sleep)| {
-            loop {
-                let ticket = shared.1.ticket();
-                let take = |left: usize| left.checked_sub(1);
-                let taken = shared.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-                if taken.is_ok() {
-                    break;
-                }
-                shared.1.sleep(ticket);
-            }
-        };
         let other = Arc::clone(&shared);
-        let threads = [loom::thread::spawn(move || worker(&other)), {
+        let threads = [loom::thread::spawn(move || take_one(&other)), {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || {
                 for _ in 0..2 {
@@ -80,10 +69,38 @@ fn two_workers_share_two_announcements_of_one_piece() {
                 }
             })
         }];
-        worker(&shared);
+        take_one(&shared);
         for thread in threads {
             thread.join().unwrap();
         }
+    });
+}
+
+/// Takes one piece off the counter, sleeping while there is none.
+#[cfg(loom)]
+fn take_one(shared: &(AtomicUsize, Sleep)) {
+    loop {
+        let ticket = shared.1.ticket();
+        let take = |left: usize| left.checked_sub(1);
+        if shared.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).is_ok() {
+            break;
+        }
+        shared.1.sleep(ticket);
+    }
+}
+
+/// A worker that posts pieces announces all but the one that it takes itself.
+#[cfg(loom)]
+#[test]
+fn a_poster_takes_one_piece_and_announces_the_others() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicUsize::new(0), Sleep::new()));
+        let other = Arc::clone(&shared);
+        let thread = loom::thread::spawn(move || take_one(&other));
+        shared.0.fetch_add(2, Ordering::Release);
+        shared.1.announce(1);
+        take_one(&shared);
+        thread.join().unwrap();
     });
 }
 

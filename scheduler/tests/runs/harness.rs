@@ -75,6 +75,9 @@ pub(crate) struct Run {
     pub(crate) sizes: Vec<usize>,
     pub(crate) ranks: usize,
     pub(crate) workers: usize,
+    pub(crate) mode: Mode,
+    /// Whether activations are computed by the tasks next to them.
+    pub(crate) fuse: bool,
     /// Called in the workers of one rank.
     pub(crate) hook: Option<(usize, StepHook)>,
     /// Done by the feed of one rank.
@@ -154,7 +157,9 @@ pub(crate) struct Rank {
 impl Run {
     pub(crate) fn new(network: Network, sizes: &[usize]) -> Self {
         let (network, sizes) = (Arc::new(network), sizes.to_vec());
-        Self { network, sizes, ranks: 1, workers: 2, hook: None, act: None }
+        let mode = Mode::Train { momentum: true };
+        let (ranks, workers, fuse) = (1, 2, true);
+        Self { network, sizes, ranks, workers, mode, fuse, hook: None, act: None }
     }
 
     pub(crate) fn on(self, ranks: usize, workers: usize) -> Self {
@@ -211,12 +216,13 @@ impl Run {
         let options = PlanOptions {
             minibatch: self.sizes.iter().copied().max().unwrap(),
             ranks: self.ranks,
-            mode: Mode::Train { momentum: true },
+            mode: self.mode,
             strategy: Strategy::Data,
             platform: Platform::default(),
+            fuse: self.fuse,
         };
         let plan = Plan::compile(Arc::clone(&self.network), options).unwrap();
-        let options = StoreOptions { rank, ranks: self.ranks, momentum: true };
+        let options = StoreOptions { rank, ranks: self.ranks, momentum: true, fuse: self.fuse };
         let store = Arc::new(ParameterStore::new(&self.network, Isa::detect(), options).unwrap());
         for layer in self.network.layers() {
             for param in &layer.params {

@@ -8,4 +8,5 @@ mod failure;
 mod stop;
 mod minibatches;
 mod same_bits;
+mod fused;
 mod threads;

@@ -11,6 +11,9 @@ use proptest::prelude::*;
 pub(crate) enum Step {
     Conv { oc: usize, from: usize },
     Relu,
+    Sigmoid,
+    Tanh,
+    Bias,
     BatchNorm,
     Dropout,
     Lrn,
@@ -32,7 +35,10 @@ pub(crate) struct Recipe {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (1_usize..19, 0_usize..8).prop_map(|(oc, from)| Step::Conv { oc, from }),
-        2 => Just(Step::Relu),
+        3 => Just(Step::Relu),
+        1 => Just(Step::Sigmoid),
+        1 => Just(Step::Tanh),
+        1 => Just(Step::Bias),
         2 => Just(Step::BatchNorm),
         1 => Just(Step::Dropout),
         1 => Just(Step::Lrn),
@@ -87,6 +93,9 @@ fn build(recipe: Recipe, steps: &[Step]) -> Result<Network, GraphError> {
                 Maps { id: net.conv2d(name, from.id, conv)?, channels: oc, ..from }
             }
             Step::Relu => same(net.relu(name, last.id)?),
+            Step::Sigmoid => same(net.sigmoid(name, last.id)?),
+            Step::Tanh => same(net.tanh(name, last.id)?),
+            Step::Bias => same(net.bias(name, last.id)?),
             Step::BatchNorm => same(net.batch_norm(name, last.id, BatchNorm::default())?),
             Step::Dropout => same(net.dropout(name, last.id, Dropout::new(0.3))?),
             Step::Lrn => same(net.lrn(name, last.id, Lrn::new(3))?),

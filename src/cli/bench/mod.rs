@@ -1,11 +1,15 @@
 //! `lockstep bench`: kernels and networks measured against this machine's own peak, taken in the same run.
 
+mod layers;
 mod net;
 mod ops;
+mod passes;
 mod rows;
+mod sched;
+mod shares;
+mod yardstick;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand};
 use lockstep::RunError;
@@ -19,14 +23,13 @@ pub(super) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Passes of single layers on one core: GFLOP/s and the fraction of the core's peak
+    /// Passes of single layers: GFLOP/s, the fraction of peak and of the roofline
     Ops(ops::Args),
-    /// Whole networks on all workers: samples a second, GFLOP/s and the fraction of the cores' peak
+    /// Whole networks: samples a second, GFLOP/s, the fraction of peak, and where the workers' time goes
     Net(net::Args),
+    /// What it costs to hand out blocks and tasks, beside rayon and a plain loop over deques
+    Sched(sched::Args),
 }
-
-/// How long the peak is measured.
-const PEAK_TIME: Duration = Duration::from_millis(300);
 
 /// Options of every benchmark.
 #[derive(Debug, ClapArgs)]
@@ -44,6 +47,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     match &args.command {
         Command::Ops(args) => ops::run(args),
         Command::Net(args) => net::run(args),
+        Command::Sched(args) => sched::run(args),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Rows of results, as a table for people and as JSON for programs.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::fs;
 use std::path::Path;
 
 use lockstep::RunError;
 use serde::Serialize;
+
+use super::shares::{Shares, TaskRow};
 
 /// One pass of one layer.
 #[derive(Debug, Serialize)]
@@ -14,11 +15,25 @@ pub(super) struct OpRow {
     pub(super) pass: &'static str,
     pub(super) batch: usize,
     pub(super) isa: &'static str,
+    /// Threads that shared the blocks.
+    pub(super) workers: usize,
+    pub(super) blocks: usize,
+    /// The median of the runs, each by its median round.
     pub(super) gflops: f64,
     /// Slowest and fastest of the runs.
     pub(super) gflops_range: (f64, f64),
+    /// By the fastest round of all.
+    pub(super) gflops_best: f64,
+    /// Of all workers' cores at once.
     pub(super) peak_gflops: f64,
+    /// The median of the runs, each against the peak just before it.
     pub(super) peak_fraction: f64,
+    /// Of the smaller of the peak and what the triad's bandwidth feeds.
+    pub(super) roofline_fraction: f64,
+    /// With each operand counted once.
+    pub(super) gbytes_per_s: f64,
+    /// Of the triad's. Above one where operands stay in a cache from round to round.
+    pub(super) bandwidth_fraction: f64,
 }
 
 /// One network.
@@ -28,43 +43,59 @@ pub(super) struct NetRow {
     pub(super) mode: &'static str,
     pub(super) batch: usize,
     pub(super) isa: &'static str,
+    /// Compute threads a rank.
     pub(super) workers: usize,
+    pub(super) ranks: usize,
     pub(super) per_s: f64,
     /// Slowest and fastest of the runs.
     pub(super) per_s_range: (f64, f64),
+    /// The median step.
+    pub(super) step_ms: f64,
     pub(super) gflops: f64,
-    /// Peak of one core times workers.
+    /// Of all workers' cores at once.
     pub(super) peak_gflops: f64,
     pub(super) peak_fraction: f64,
     pub(super) peak_rss_mb: f64,
+    /// Where the workers' time goes.
+    pub(super) shares: Shares,
+    /// Where it goes task by task, when that was asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tasks: Vec<TaskRow>,
 }
 
 impl OpRow {
-    pub(super) const HEADER: &str = "layer                       pass               batch   GFLOP/s  (min - max)        of peak";
+    pub(super) const HEADER: &str = "layer            pass              batch  GFLOP/s  (min - max)        best   of peak  of roofline     GB/s  of triad";
 
-    pub(super) fn print(&self) {
-        println!(
-            "{:<27} {:<18} {:>5} {:>9.1}  ({:.1} - {:.1}) {:>12.1} %",
+    /// For people.
+    pub(super) fn line(&self) -> String {
+        let range = format!("({:.1} - {:.1})", self.gflops_range.0, self.gflops_range.1);
+        format!(
+            "{:<16} {:<17} {:>5} {:>8.1}  {:<16} {:>6.1} {:>7.1} % {:>10.1} % {:>8.1} {:>7.1} %",
             self.layer,
             self.pass,
             self.batch,
             self.gflops,
-            self.gflops_range.0,
-            self.gflops_range.1,
-            100.0 * self.peak_fraction
-        );
+            range,
+            self.gflops_best,
+            100.0 * self.peak_fraction,
+            100.0 * self.roofline_fraction,
+            self.gbytes_per_s,
+            100.0 * self.bandwidth_fraction
+        )
     }
 }
 
 impl NetRow {
-    pub(super) const HEADER: &str = "network          mode   batch workers   samples/s  (min - max)          GFLOP/s   of peak   peak MB";
+    pub(super) const HEADER: &str = "network          mode   batch ranks workers   samples/s  (min - max)          GFLOP/s   of peak   peak MB";
 
-    pub(super) fn print(&self) {
-        println!(
-            "{:<16} {:<6} {:>5} {:>7} {:>11.1}  ({:.1} - {:.1}) {:>10.1} {:>8.1} % {:>8.0}",
+    /// For people.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "{:<16} {:<6} {:>5} {:>5} {:>7} {:>11.2}  ({:.2} - {:.2}) {:>10.1} {:>8.1} % {:>8.0}",
             self.net,
             self.mode,
             self.batch,
+            self.ranks,
             self.workers,
             self.per_s,
             self.per_s_range.0,
@@ -72,7 +103,7 @@ impl NetRow {
             self.gflops,
             100.0 * self.peak_fraction,
             self.peak_rss_mb
-        );
+        )
     }
 }
 

@@ -1,29 +1,26 @@
 //! Our side of the race: `lockstep train`, read from its metrics.
 
 use std::fs;
-use std::process::Command;
 
-use super::{Args, Epoch, SAMPLES, complete, json_lines, number};
+use super::{Args, Epoch, SAMPLES, complete};
 use crate::failure::Failure;
-use crate::steps::{root, step, target_directory};
-
-const PROGRAM: &str = "lockstep";
+use crate::race::programs::{OWN, json_lines, number, own};
+use crate::steps::step;
 
 pub(super) fn run(args: &Args) -> Result<Vec<Epoch>, Failure> {
     let unreadable = |source| Failure::Io { what: "the metrics file".to_owned(), source };
     let directory = tempfile::tempdir().map_err(unreadable)?;
     let metrics = directory.path().join("metrics.jsonl");
-    let mut train = Command::new(target_directory().join("release").join(PROGRAM));
+    let mut train = own();
     train
-        .current_dir(root())
         .args(["train", "--net", "lenet", "--data", "mnist"])
         .args(["--epochs", &args.epochs.to_string(), "--batch", &args.batch.to_string()])
-        .args(["--workers", &args.threads.to_string()])
+        .args(["--workers", &args.common.threads.to_string()])
         .arg("--metrics")
         .arg(&metrics);
-    step(PROGRAM, &mut train)?;
+    step(OWN, &mut train)?;
     let text = fs::read_to_string(&metrics).map_err(unreadable)?;
-    complete(epochs(&text, args.batch)?, args, PROGRAM)
+    complete(epochs(&text, args.batch)?, args, OWN)
 }
 
 /// Epochs of a metrics file: an epoch's time is the sum of its steps'.
@@ -34,10 +31,10 @@ fn epochs(metrics: &str, batch: usize) -> Result<Vec<Epoch>, Failure> {
             Some("step") => {
                 let samples = left.min(batch);
                 left -= samples;
-                seconds += samples as f64 / number(&line, "samples_per_s", PROGRAM)?;
+                seconds += samples as f64 / number(&line, "samples_per_s", OWN)?;
             }
             Some("eval") => {
-                epochs.push(Epoch { seconds, top1: number(&line, "top1", PROGRAM)? });
+                epochs.push(Epoch { seconds, top1: number(&line, "top1", OWN)? });
                 (seconds, left) = (0.0, SAMPLES);
             }
             _ => (),

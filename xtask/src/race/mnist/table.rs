@@ -1,6 +1,7 @@
 //! The race's result, for people.
 
 use super::Epoch;
+use crate::race::turns::Spread;
 
 /// A line on one run of each.
 pub(super) fn run_line(run: usize, own: &[Epoch], peer: &[Epoch]) -> String {
@@ -14,13 +15,13 @@ pub(super) fn run_line(run: usize, own: &[Epoch], peer: &[Epoch]) -> String {
 
 /// Median and spread over all runs.
 pub(super) fn summary(runs: &[(Vec<Epoch>, Vec<Epoch>)]) -> String {
-    let mut ratios: Vec<f64> = runs.iter().map(|(own, peer)| ratio(own, peer)).collect();
-    let median = median(&mut ratios);
+    let ratio = Spread::of(runs.iter().map(|(own, peer)| ratio(own, peer)));
     format!(
-        "epoch time, PyTorch / lockstep: median {median:.2} of {} runs, {:.2} to {:.2}",
-        ratios.len(),
-        ratios.first().copied().unwrap_or(f64::NAN),
-        ratios.last().copied().unwrap_or(f64::NAN)
+        "epoch time, PyTorch / lockstep: median {:.2} of {} runs, {:.2} to {:.2}",
+        ratio.median,
+        runs.len(),
+        ratio.min,
+        ratio.max
     )
 }
 
@@ -35,17 +36,7 @@ fn ratio(own: &[Epoch], peer: &[Epoch]) -> f64 {
 
 /// The median epoch: the first also warms up.
 fn epoch_seconds(epochs: &[Epoch]) -> f64 {
-    median(&mut epochs.iter().map(|epoch| epoch.seconds).collect::<Vec<_>>())
-}
-
-/// Sorts, and returns the middle; not a number if there are none.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        n if n % 2 == 1 => values[n / 2],
-        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
-    }
+    Spread::of(epochs.iter().map(|epoch| epoch.seconds)).median
 }
 
 #[cfg(test)]

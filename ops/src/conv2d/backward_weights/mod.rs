@@ -1,0 +1,219 @@
+//! Backward weights pass: the gradients of the weights and the bias.
+//!
+//! ```text
+//! diff_wei[oc,ic,kh,kw] = sum_{n,oh,ow} src[n,ic,oh*sh+kh-ph,ow*sw+kw-pw] * diff_dst[n,oc,oh,ow]
+//! diff_bia[oc]          = sum_{n,oh,ow} diff_dst[n,oc,oh,ow]
+//!
+//! for a chunk of lines                          of diff_dst, and what of src they touch
+//!   for N output vectors of the block           their lines stay in the L1 cache
+//!     for a tile of taps                        N x taps sums in registers
+//!       for a line of the chunk, for a pixel    N loads, a broadcast a tap, and the FMAs
+//! copy the sums of all chunks to diff_wei
+//! ```
+//!
+//! A block owns some output vectors and some tiles of taps. It sees all samples, so that the order of every sum is fixed
+//! by the plan and the number of samples. Its sums lie in scratch in the order in which the kernel adds to them; only the
+//! copy at the end knows the order of the packed weights.
+//!
+//! | To learn about | read |
+//! |---|---|
+//! | which taps are multiplied together | `tap_tiles` |
+//! | the pixel loop | `kernel` |
+//! | chunks of lines, and what is fetched ahead of them | `parts`, `ahead` |
+//! | the blocks | `share` |
+//! | the copy at the end | `store` |
+
+mod ahead;
+mod kernel;
+mod parts;
+mod share;
+mod store;
+mod tap_tiles;
+
+use std::ops::Range;
+
+use self::kernel::MAX_VECTORS;
+use self::parts::{Parts, Work};
+use self::share::{Cut, Pixels, Share};
+use self::tap_tiles::TapTiles;
+use super::geometry::Geometry;
+use super::staging::{Region, Staging};
+use super::taps::Taps;
+use crate::{Isa, Tiles};
+
+/// The tensors of a backward weights block.
+#[derive(Debug)]
+pub struct Conv2dBackwardWeights<'a> {
+    /// Samples.
+    pub mb: usize,
+    /// The input of the forward pass.
+    pub src: &'a [f32],
+    /// The gradient of the output.
+    pub diff_dst: &'a [f32],
+    /// The gradient of the weights, packed as they are.
+    pub diff_wei: Tiles<'a>,
+    /// The gradient of the bias, if the layer has one.
+    pub diff_bia: Option<Tiles<'a>>,
+    /// At least [`backward_weights_scratch_len`](super::Conv2d::backward_weights_scratch_len) elements of any value.
+    pub scratch: &'a mut [f32],
+}
+
+/// Bytes of lines in a chunk, of as many channels as a tile reads: most of an L1 cache of 48 KiB with 16 lanes, of
+/// 32 KiB with 8.
+const fn chunk_bytes(lanes: usize) -> usize {
+    if lanes >= 16 { 40 << 10 } else { 28 << 10 }
+}
+
+/// How the pass is computed.
+#[derive(Debug, Clone)]
+pub(super) struct BackwardWeightsPlan {
+    isa: Isa,
+    geometry: Geometry,
+    staging: Staging,
+    taps: Taps,
+    tap_tiles: TapTiles,
+    /// Output vectors of a tile.
+    vectors: usize,
+    cut: Cut,
+    chunk_samples: usize,
+    chunk_rows: usize,
+    chunk_columns: usize,
+}
+
+impl BackwardWeightsPlan {
+    pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardWeightsPlan {
+        let widths = 1..=MAX_VECTORS.min(geometry.out_blocks());
+        let plans = widths.map(|vectors| BackwardWeightsPlan::with_vectors(geometry, isa, vectors));
+        let best = plans.min_by(|a, b| a.cut.cost.total_cmp(&b.cut.cost));
+        best.expect("a layer has output channels")
+    }
+
+    fn with_vectors(geometry: &Geometry, isa: Isa, vectors: usize) -> BackwardWeightsPlan {
+        let g = geometry;
+        let taps = g.taps();
+        let staging = g.padded_src();
+        let tap_tiles = TapTiles::new(g, &taps, vectors, isa.registers());
+
+        // Columns and rows between those that a kernel reads stay where they are, if they fill cache lines.
+        let element = size_of::<f32>();
+        let columns = if g.plain { g.sw } else { g.sw.min(g.kw) };
+        let line_bytes = element * columns * g.src_lanes();
+        let pixel_bytes = element * vectors * g.lanes + line_bytes * g.sh.min(g.kh);
+        let pixels = (chunk_bytes(g.lanes) / pixel_bytes).max(1);
+        let chunk_columns = g.ow.div_ceil(g.ow.div_ceil(pixels));
+        let chunk_rows = (pixels / g.ow).clamp(1, g.oh);
+        let chunk_rows = g.oh.div_ceil(g.oh.div_ceil(chunk_rows));
+        let chunk_samples = (pixels / (g.ow * g.oh)).max(1);
+
+        let staged_rows = ((chunk_rows - 1) * g.sh + g.kh) as f64 / chunk_rows as f64;
+        let staged_bytes = if staging.direct { 0.0 } else { staged_rows * line_bytes as f64 };
+        let chunk = chunk_columns * chunk_rows * chunk_samples;
+        let src_bytes = line_bytes * g.sh.min(g.kh);
+        let cut = Cut::new(g, &tap_tiles, vectors, Pixels { chunk, src_bytes, staged_bytes });
+        BackwardWeightsPlan {
+            isa,
+            geometry: *g,
+            staging,
+            taps,
+            tap_tiles,
+            vectors,
+            cut,
+            chunk_samples,
+            chunk_rows,
+            chunk_columns,
+        }
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.cut.blocks(&self.geometry, &self.tap_tiles)
+    }
+
+    fn share(&self, block: usize) -> Share {
+        self.cut.share(&self.geometry, &self.tap_tiles, block)
+    }
+
+    /// Inner blocks that the taps of a share belong to.
+    fn inner_blocks(&self, share: &Share) -> Range<usize> {
+        let pieces = self.tap_tiles.pieces(&self.tap_tiles.tiles[share.tiles.clone()]);
+        let blocks = || pieces.iter().map(|piece| piece.block);
+        blocks().min().unwrap_or(0)..blocks().max().map_or(0, |last| last + 1)
+    }
+
+    /// Kernel rows that a share reads: all if it has several inner blocks.
+    fn kernel_rows(&self, share: &Share) -> Range<usize> {
+        if self.inner_blocks(share).len() > 1 {
+            return 0..self.geometry.kh;
+        }
+        let pieces = self.tap_tiles.pieces(&self.tap_tiles.tiles[share.tiles.clone()]);
+        let rows = || pieces.iter().map(|piece| piece.row);
+        let (first, last) = (rows().min(), rows().max());
+        first.unwrap_or(0)..last.map_or(0, |row| row + 1)
+    }
+
+    /// Taps of a share, counted through all tiles.
+    fn tap_range(&self, share: &Share) -> Range<usize> {
+        let tiles = &self.tap_tiles.tiles[share.tiles.clone()];
+        tiles[0].first_tap..tiles[tiles.len() - 1].end_tap()
+    }
+
+    /// Elements of scratch for the sums of a share and of its bias.
+    fn sums_len(&self, share: &Share) -> usize {
+        (self.tap_range(share).len() + 1) * share.outs.len() * self.geometry.lanes
+    }
+
+    pub(super) fn scratch_len(&self) -> usize {
+        let g = &self.geometry;
+        let tile_parts = self.tap_tiles.tiles.len().div_ceil(self.cut.tiles);
+        let len = |block| {
+            let share = self.share(block);
+            let rows = (self.chunk_rows - 1) * g.sh + self.kernel_rows(&share).len();
+            let blocks = self.inner_blocks(&share).len();
+            self.sums_len(&share) + self.staging.scratch_len(self.chunk_samples, blocks, rows)
+        };
+        (0..tile_parts).map(len).max().unwrap_or(0)
+    }
+
+    pub(super) fn run(&self, block: usize, io: Conv2dBackwardWeights<'_>) {
+        let Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch } = io;
+        let share = &self.share(block);
+        let g = &self.geometry;
+        let (sums, staged) = scratch.split_at_mut(self.sums_len(share));
+        sums.fill(0.0);
+        let (bias_sums, sums) = sums.split_at_mut(share.outs.len() * g.lanes);
+        let mut diff_bia = diff_bia.filter(|_| share.tiles.start == 0);
+        let owns_bias = diff_bia.is_some();
+
+        let inner_blocks = self.inner_blocks(share);
+        let first_region_block = share.group * self.taps.blocks() + inner_blocks.start;
+        let kernel_rows = self.kernel_rows(share);
+        let parts = Parts::new(self, mb);
+        for lines in 0..parts.lines() {
+            let first = parts.part(lines, 0);
+            let region = Region {
+                samples: first.samples,
+                blocks: first_region_block..first_region_block + inner_blocks.len(),
+                rows: first.rows.start * g.sh + kernel_rows.start
+                    ..(first.rows.end - 1) * g.sh + kernel_rows.end,
+            };
+            let lines_of_src = self.staging.stage(src, &region, &mut *staged);
+            for columns in 0..parts.columns {
+                let work = Work {
+                    share,
+                    part: parts.part(lines, columns),
+                    next: parts.after(lines, columns),
+                    src,
+                    diff_dst,
+                    lines: lines_of_src,
+                    inner_blocks: inner_blocks.clone(),
+                    first_kernel_row: kernel_rows.start,
+                };
+                self.add_part(&work, owns_bias.then_some(&mut *bias_sums), sums);
+            }
+        }
+        self.store(share, sums, diff_wei);
+        if let Some(diff_bia) = &mut diff_bia {
+            let start = (share.group * g.out_blocks() + share.outs.start) * g.lanes;
+            diff_bia.tile(start..start + bias_sums.len()).copy_from_slice(bias_sums);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A layer's buffers, and its passes on them.
+
+use lockstep::RunError;
+use lockstep::ops::{
+    Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, Isa, Linear,
+    LinearBackwardData, LinearBackwardWeights, LinearForward, Maps, Pass, ShapeError, Tiles,
+};
+use lockstep::scheduler::ScheduleError;
+
+use super::layers::{Conv, Kind, Layer, linear_desc};
+
+/// What a pass costs at least.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cost {
+    pub(super) flops: f64,
+    /// Every operand read or written once, without padding.
+    pub(super) bytes: f64,
+}
+
+/// Receives each pass in turn, by name.
+type OnPass<'a> = &'a mut dyn FnMut(&'static str, Cost, Pass<'_>);
+
+/// Gives the three passes of a layer of `mb` samples to `on_pass`.
+pub(super) fn each(layer: Layer, isa: Isa, mb: usize, on_pass: OnPass<'_>) -> Result<(), RunError> {
+    let done = match layer.kind {
+        Kind::Conv(conv) => convolution(conv, isa, mb, on_pass),
+        Kind::Linear { inputs, outputs } => linear(inputs, outputs, isa, mb, on_pass),
+    };
+    done.map_err(|source| ScheduleError::Kernel { layer: layer.name.to_owned(), source }.into())
+}
+
+/// Values between -1 and 1, none of them special.
+fn values(len: usize) -> Vec<f32> {
+    (0..len).map(|i| ((i * 7919) % 2003) as f32 / 1001.5 - 1.0).collect()
+}
+
+fn bytes(elements: usize) -> f64 {
+    (elements * size_of::<f32>()) as f64
+}
+
+fn convolution(layer: Conv, isa: Isa, mb: usize, on_pass: OnPass<'_>) -> Result<(), ShapeError> {
+    let conv = Conv2d::new(layer.desc(isa), isa)?;
+    // The first layer of a network has no data gradient; here its maps stand for an inner layer's.
+    let inner = Conv2d::new(layer.inner_desc(isa), isa)?;
+    let desc = *conv.desc();
+    let plain = |maps: Maps| mb * maps.c * maps.h * maps.w;
+    let elements = plain(desc.src_maps()) + plain(desc.dst_maps()) + desc.plain_wei_len();
+    let cost = Cost { flops: desc.flops(mb) as f64, bytes: bytes(elements) };
+
+    let src = values(conv.src_layout().len(mb));
+    let diff_dst = values(conv.dst_layout().len(mb));
+    let plain_wei = values(desc.plain_wei_len());
+    let mut wei = vec![0.0; conv.wei_len()];
+    conv.pack_weights(&plain_wei, &mut wei);
+    let bia = vec![0.5; conv.bia_len()];
+    let mut dst = vec![0.0; diff_dst.len()];
+    let io = Conv2dForward {
+        mb,
+        src: &src,
+        wei: &wei,
+        bia: Some(&bia),
+        dst: Tiles::from(&mut dst[..]),
+        scratch: &mut [],
+    };
+    on_pass("forward", cost, Pass::Conv2dForward(&conv, io));
+
+    let mut inner_wei = vec![0.0; inner.wei_len()];
+    inner.pack_weights(&plain_wei, &mut inner_wei);
+    let mut backward_wei = vec![0.0; inner.backward_wei_len()];
+    for block in 0..inner.pack_backward_blocks() {
+        inner.pack_backward(block, &inner_wei, Tiles::from(&mut backward_wei[..]));
+    }
+    let mut diff_src = vec![0.0; inner.src_layout().len(mb)];
+    let io = Conv2dBackwardData {
+        mb,
+        diff_dst: &diff_dst,
+        wei: &backward_wei,
+        src: None,
+        diff_src: Tiles::from(&mut diff_src[..]),
+        scratch: &mut [],
+    };
+    on_pass("backward_data", cost, Pass::Conv2dBackwardData(&inner, io));
+
+    let (mut diff_wei, mut diff_bia) = (wei, bia);
+    let io = Conv2dBackwardWeights {
+        mb,
+        src: &src,
+        diff_dst: &diff_dst,
+        diff_wei: Tiles::from(&mut diff_wei[..]),
+        diff_bia: Some(Tiles::from(&mut diff_bia[..])),
+        scratch: &mut [],
+    };
+    on_pass("backward_weights", cost, Pass::Conv2dBackwardWeights(&conv, io));
+    Ok(())
+}
+
+fn linear(
+    inputs: usize,
+    outputs: usize,
+    isa: Isa,
+    mb: usize,
+    on_pass: OnPass<'_>,
+) -> Result<(), ShapeError> {
+    let linear = Linear::new(linear_desc(inputs, outputs), isa)?;
+    let elements = mb * (inputs + outputs) + inputs * outputs;
+    let cost = Cost { flops: 2.0 * (mb * inputs * outputs) as f64, bytes: bytes(elements) };
+
+    let padded = |features: usize| mb * features.next_multiple_of(isa.lanes());
+    let (src, diff_dst) = (values(padded(inputs)), values(padded(outputs)));
+    let mut wei = vec![0.0; linear.wei_len()];
+    linear.pack_weights(&values(inputs * outputs), &mut wei);
+    let bia = vec![0.5; linear.bia_len()];
+    let mut dst = vec![0.0; diff_dst.len()];
+    let io = LinearForward {
+        mb,
+        src: &src,
+        wei: &wei,
+        bia: Some(&bia),
+        dst: Tiles::from(&mut dst[..]),
+        scratch: &mut [],
+    };
+    on_pass("forward", cost, Pass::LinearForward(&linear, io));
+
+    let mut diff_src = vec![0.0; src.len()];
+    let io = LinearBackwardData {
+        mb,
+        diff_dst: &diff_dst,
+        wei: &wei,
+        src: None,
+        diff_src: Tiles::from(&mut diff_src[..]),
+        scratch: &mut [],
+    };
+    on_pass("backward_data", cost, Pass::LinearBackwardData(&linear, io));
+
+    let (mut diff_wei, mut diff_bia) = (wei, bia);
+    let io = LinearBackwardWeights {
+        mb,
+        src: &src,
+        diff_dst: &diff_dst,
+        diff_wei: Tiles::from(&mut diff_wei[..]),
+        diff_bia: Some(Tiles::from(&mut diff_bia[..])),
+        scratch: &mut [],
+    };
+    on_pass("backward_weights", cost, Pass::LinearBackwardWeights(&linear, io));
+    Ok(())
+}
