@@ -271,7 +271,7 @@ fn loops(network: &Network, layer: &Layer, isa: Isa, mb: usize) -> Result<Loops,
     match &layer.kind {
         LayerKind::Conv2d(conv) => {
             let desc = conv_desc(source, conv, isa);
-            let conv = Conv2d::new(desc, isa)?;
+            let conv = Conv2d::for_caches(desc, isa, detect_caches())?;
             // A plain source has no gradient.
             let plain = desc.src_layout == Layout::Plain;
             Ok(Loops {

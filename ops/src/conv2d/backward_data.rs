@@ -19,6 +19,7 @@ use super::register_tile::{NV, RegisterTile, column_step, pixel_tiles, with_tile
 use super::staging::{Region, Staging};
 use super::sweep::{Sweep, Target, TiledSweep};
 use super::taps::Taps;
+use crate::blocking::Caches;
 use crate::{ActivationKind, Isa, Tiles};
 
 /// The tensors of a backward data block.
@@ -107,6 +108,7 @@ impl BackwardDataPlan {
         geometry: &Geometry,
         activation: Option<ActivationKind>,
         isa: Isa,
+        caches: Caches,
     ) -> BackwardDataPlan {
         let g = *geometry;
         let vertical = Axis { input: g.ih, kernel: g.kh, stride: g.sh, pad: g.ph };
@@ -136,6 +138,7 @@ impl BackwardDataPlan {
             row_step: 1,
             kernel_rows: most_rows,
             wei_bytes: size_of::<f32>() * g.group_oc * g.kh * g.kw * NV.min(in_blocks) * g.lanes,
+            l2_bytes: caches.l2_bytes,
         });
 
         let mut wei_start = 0;

@@ -6,9 +6,6 @@
 
 use std::ops::Range;
 
-/// The L2 cache that a block may count on: half is for what it holds, half for what is prefetched.
-const L2_BYTES: usize = 1 << 20;
-
 /// Cycles to hand out and begin a block, and to end it.
 const BLOCK_CYCLES: f64 = 3000.0;
 
@@ -42,6 +39,8 @@ pub(super) struct Work {
     pub(super) kernel_rows: usize,
     /// Bytes of a pair's weights.
     pub(super) wei_bytes: usize,
+    /// The L2 cache of a core: half is for what a block holds, half for what is prefetched.
+    pub(super) l2_bytes: usize,
 }
 
 /// Samples, rows and pairs of a block.
@@ -90,7 +89,7 @@ impl Work {
     /// Estimated cycles of the pass for `mb` samples, summed over the workers.
     fn cycles(&self, mb: usize, size: Size) -> f64 {
         let all_wei = self.pairs * self.groups * self.wei_bytes;
-        let wei_byte = WEI_BYTE_CYCLES[usize::from(all_wei <= L2_BYTES / 2)];
+        let wei_byte = WEI_BYTE_CYCLES[usize::from(all_wei <= self.l2_bytes / 2)];
         // Two multiplications of vectors a cycle.
         let fmas = (size.samples * size.rows * size.pairs * self.row_fmas) as f64 / 2.0;
         let moved = self.src_bytes(size) as f64 * SRC_BYTE_CYCLES
@@ -108,7 +107,7 @@ impl Work {
                 for pairs in sizes(self.pairs) {
                     let size = Size { samples, rows, pairs };
                     // One row of one sample is taken whatever its bytes.
-                    if self.src_bytes(size) > L2_BYTES / 2 && samples * rows > 1 {
+                    if self.src_bytes(size) > self.l2_bytes / 2 && samples * rows > 1 {
                         continue;
                     }
                     let cycles = self.cycles(mb, size);
@@ -165,7 +164,8 @@ impl Cut {
 
     /// Inner blocks whose weights for a pair take no more than a third of the L2 cache.
     pub(super) fn chunk(&self, inner_blocks: usize) -> usize {
-        let chunks = self.work.wei_bytes.div_ceil(L2_BYTES / 3).clamp(1, inner_blocks.max(1));
+        let chunks =
+            self.work.wei_bytes.div_ceil(self.work.l2_bytes / 3).clamp(1, inner_blocks.max(1));
         inner_blocks.div_ceil(chunks).max(1)
     }
 
@@ -206,6 +206,7 @@ mod tests {
         row_step: 1,
         kernel_rows: 3,
         wei_bytes: 256 * 9 * 128,
+        l2_bytes: 1 << 20,
     };
 
     /// 5x5, 20 to 50 channels, maps of 8x8.
@@ -218,6 +219,7 @@ mod tests {
         row_step: 1,
         kernel_rows: 5,
         wei_bytes: 500 * 128,
+        l2_bytes: 1 << 20,
     };
 
     #[test]
@@ -250,7 +252,7 @@ mod tests {
     fn large_layers_read_their_lines_once_for_all_pairs() {
         let piece = Cut::new(LARGE).piece(0, 8);
         assert_eq!(piece.pairs, 0..8);
-        assert!(LARGE.src_rows(piece.rows.len()) * LARGE.src_row_bytes <= L2_BYTES / 2);
+        assert!(LARGE.src_rows(piece.rows.len()) * LARGE.src_row_bytes <= LARGE.l2_bytes / 2);
         assert!(piece.rows.len() >= 3, "{piece:?}");
     }
 

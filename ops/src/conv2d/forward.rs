@@ -11,6 +11,7 @@ use super::register_tile::{NV, RegisterTile, column_step, pixel_tiles, with_tile
 use super::staging::{Region, Staging};
 use super::sweep::{Sweep, Target, TiledSweep};
 use super::taps::Taps;
+use crate::blocking::Caches;
 use crate::{ActivationKind, Isa, TensorRegion, Tiles};
 
 /// The tensors of a forward block.
@@ -47,6 +48,7 @@ impl ForwardPlan {
         geometry: &Geometry,
         activation: Option<ActivationKind>,
         isa: Isa,
+        caches: Caches,
     ) -> ForwardPlan {
         let (staging, taps) = (geometry.padded_src(), geometry.taps());
         let out_blocks = geometry.out_blocks();
@@ -59,6 +61,7 @@ impl ForwardPlan {
             row_step: geometry.sh,
             kernel_rows: geometry.kh,
             wei_bytes: size_of::<f32>() * taps.steps() * NV.min(out_blocks) * geometry.lanes,
+            l2_bytes: caches.l2_bytes,
         });
         let tiles =
             pixel_tiles(geometry.plain, column_step(geometry.plain, geometry.sw, isa.registers()));

@@ -7,6 +7,7 @@ use super::forward::{Conv2dForward, ForwardPlan};
 use super::geometry::Geometry;
 use super::grouped::GroupedPlan;
 use super::weights::PackedWeights;
+use crate::blocking::Caches;
 use crate::extent::expect_len;
 use crate::{Isa, Layout, ShapeError, TensorLayout, TensorRegion, Tiles};
 
@@ -94,15 +95,24 @@ impl Conv2d {
     ///
     /// [`ShapeError`] if the descriptor is [invalid](Conv2dDesc::validate).
     pub fn new(desc: Conv2dDesc, isa: Isa) -> Result<Conv2d, ShapeError> {
+        Conv2d::for_caches(desc, isa, Caches::default())
+    }
+
+    /// Plans the layer for a core with other caches than the [default](Caches::default): blocks are cut to fit them.
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError`] if the descriptor is [invalid](Conv2dDesc::validate).
+    pub fn for_caches(desc: Conv2dDesc, isa: Isa, caches: Caches) -> Result<Conv2d, ShapeError> {
         let lanes = isa.lanes();
         desc.validate(lanes)?;
         let method = match Geometry::new(&desc, lanes) {
             None => Method::Grouped(Box::new(GroupedPlan::new(&desc, isa))),
             Some(geometry) => Method::Blocked(Box::new(Blocked {
                 weights: PackedWeights::new(&geometry),
-                forward: ForwardPlan::new(&geometry, desc.dst_activation, isa),
+                forward: ForwardPlan::new(&geometry, desc.dst_activation, isa, caches),
                 backward_data: (!geometry.plain)
-                    .then(|| BackwardDataPlan::new(&geometry, desc.src_activation, isa)),
+                    .then(|| BackwardDataPlan::new(&geometry, desc.src_activation, isa, caches)),
                 backward_weights: BackwardWeightsPlan::new(&geometry, isa),
             })),
         };

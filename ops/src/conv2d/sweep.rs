@@ -115,6 +115,8 @@ struct Chunk<'a> {
 struct Place<const ROWS: usize> {
     /// Where the scalars of each line begin for inner block 0 and kernel row 0.
     starts: [usize; ROWS],
+    /// The same of the next tile.
+    next_starts: [usize; ROWS],
     kernel_rows: Range<usize>,
     /// Where the first vector of each line goes, in the first output block.
     targets: [usize; ROWS],
@@ -149,20 +151,35 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool>
             let mut ahead = sweep.ahead::<S, N>(&chunk, tiles);
             for first in (0..lines).step_by(ROWS) {
                 // Where the rows do not divide the lines, the last line is computed several times.
-                let at: [_; ROWS] = std::array::from_fn(|r| {
-                    let line = (first + r).min(lines - 1);
-                    (line / sweep.rows, line % sweep.rows)
-                });
-                let staged_rows = at.map(|(_, row)| sweep.first_row + row * sweep.line_step);
-                let kernel_rows = sweep.kernel_rows(staged_rows);
+                let at = |first: usize| -> [(usize, usize); ROWS] {
+                    std::array::from_fn(|r| {
+                        let line = (first + r).min(lines - 1);
+                        (line / sweep.rows, line % sweep.rows)
+                    })
+                };
+                let starts = |at: [(usize, usize); ROWS]| {
+                    at.map(|(sample, row)| {
+                        let staged_row = sweep.first_row + row * sweep.line_step;
+                        sweep.lines.start(sample, 0, staged_row) + sweep.first_column
+                    })
+                };
+                let next_line_starts = starts(at(first + ROWS));
+                let at = at(first);
+                let line_starts = starts(at);
+                let kernel_rows =
+                    sweep.kernel_rows(at.map(|(_, row)| sweep.first_row + row * sweep.line_step));
                 for from in (0..sweep.columns).step_by(COLS) {
                     // The last tile of a line overlaps its neighbor.
                     let column = from.min(sweep.columns - COLS);
+                    let next = from + COLS;
                     let place = Place {
-                        starts: std::array::from_fn(|r| {
-                            let line = sweep.lines.start(at[r].0, 0, staged_rows[r]);
-                            line + sweep.first_column + column * pixel_step
-                        }),
+                        starts: line_starts.map(|start| start + column * pixel_step),
+                        next_starts: if next < sweep.columns {
+                            let next = next.min(sweep.columns - COLS);
+                            line_starts.map(|start| start + next * pixel_step)
+                        } else {
+                            next_line_starts
+                        },
                         kernel_rows: kernel_rows.clone(),
                         targets: at.map(|(sample, row)| {
                             base + sample * sample_step
@@ -304,9 +321,10 @@ impl Sweep<'_> {
                     let offset = row + run * taps.lanes;
                     let from = place.starts.map(|start| start + offset);
                     if self.far {
-                        for start in from {
+                        for start in place.next_starts {
                             for c in 0..COLS {
-                                simd.prefetch(lines.src, start + (COLS + c) * chunk.pixel_step);
+                                let at = start + offset + c * chunk.pixel_step;
+                                simd.prefetch(lines.src, at);
                             }
                         }
                     }

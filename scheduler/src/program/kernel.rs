@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use lockstep_graph::{Fusion, Layer, LayerId, LayerKind, Network, Window};
+use lockstep_ops::blocking::{CacheBudget, Caches, ConvShape, search};
 use lockstep_ops::{
     Activation, ActivationDesc, ActivationKind, Add, AddDesc, AddFinish, BatchNorm, BatchNormDesc,
     Bias, BiasDesc, Concat, ConcatDesc, Conv2d, Conv2dDesc, Dropout, DropoutDesc, Flatten,
@@ -10,6 +11,7 @@ use lockstep_ops::{
     ShapeError, SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, TensorLayout,
 };
 
+use crate::caches::detect_caches;
 use crate::error::ScheduleError;
 use crate::program::store::ALIGN;
 
@@ -53,12 +55,13 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     pub(crate) fn new(network: &Network, isa: Isa, fuse: bool) -> Result<Self, ScheduleError> {
-        let fusion = Fusion::new(network, fuse);
+        let (fusion, caches) = (Fusion::new(network, fuse), detect_caches());
         let mut layers = Vec::new();
         for layer in network.layers() {
             let along = Along::new(network, &fusion, layer);
-            let kernel = bind(network, layer, along, isa)
+            let kernel = bind(network, layer, along, isa, caches)
                 .map_err(|source| ScheduleError::Kernel { layer: layer.name.clone(), source })?;
+            kernel.log_blocking(&layer.name, caches);
             layers.push(kernel);
         }
         Ok(Self { layers })
@@ -129,6 +132,7 @@ fn bind(
     layer: &Layer,
     along: Along,
     isa: Isa,
+    caches: Caches,
 ) -> Result<LayerKernel, ShapeError> {
     let source = layer.inputs.first().map(|&id| network.layer(id));
     // Every layer but the input has one.
@@ -140,7 +144,7 @@ fn bind(
         LayerKind::Conv2d(conv) => {
             let Window { kernel, stride, pad } = conv.window;
             let source = source.expect("a convolution has an input");
-            Op::Conv2d(Box::new(Conv2d::new(
+            Op::Conv2d(Box::new(Conv2d::for_caches(
                 Conv2dDesc {
                     ic: src.c,
                     oc: conv.oc,
@@ -159,6 +163,7 @@ fn bind(
                     dst_activation,
                 },
                 isa,
+                caches,
             )?))
         }
         LayerKind::Linear(linear) => Op::Linear(Linear::new(
@@ -348,6 +353,22 @@ impl LayerKernel {
     fn running_row(&self, param: &str) -> Range<usize> {
         let row = self.running_len() / 2;
         if param == "running_mean" { 0..row } else { row..2 * row }
+    }
+
+    /// Logs the blocking that moves the fewest bytes, for one sample, to compare what the kernels do with.
+    fn log_blocking(&self, layer: &str, caches: Caches) {
+        let shape = match &self.op {
+            Op::Conv2d(conv) => ConvShape::of(conv.desc(), 1),
+            Op::Linear(linear) => {
+                ConvShape::linear(1, linear.desc().in_features, linear.desc().out_features)
+            }
+            _ => return,
+        };
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let budget = CacheBudget::double_buffered(caches.l2_bytes);
+            let blocking = search(&shape, budget, self.isa.lanes());
+            tracing::debug!(layer, %blocking, unblocked = shape.unblocked_bytes_per_flop());
+        }
     }
 
     /// The instruction set of the kernels.

@@ -5,7 +5,7 @@ use lockstep::ops::{
     Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, Isa, Linear,
     LinearBackwardData, LinearBackwardWeights, LinearForward, Maps, Pass, ShapeError, Tiles,
 };
-use lockstep::scheduler::ScheduleError;
+use lockstep::scheduler::{ScheduleError, detect_caches};
 
 use super::layers::{Conv, Kind, Layer, linear_desc};
 
@@ -39,9 +39,9 @@ fn bytes(elements: usize) -> f64 {
 }
 
 fn convolution(layer: Conv, isa: Isa, mb: usize, on_pass: OnPass<'_>) -> Result<(), ShapeError> {
-    let conv = Conv2d::new(layer.desc(isa), isa)?;
+    let conv = Conv2d::for_caches(layer.desc(isa), isa, detect_caches())?;
     // The first layer of a network has no data gradient; here its maps stand for an inner layer's.
-    let inner = Conv2d::new(layer.inner_desc(isa), isa)?;
+    let inner = Conv2d::for_caches(layer.inner_desc(isa), isa, detect_caches())?;
     let desc = *conv.desc();
     let plain = |maps: Maps| mb * maps.c * maps.h * maps.w;
     let elements = plain(desc.src_maps()) + plain(desc.dst_maps()) + desc.plain_wei_len();
