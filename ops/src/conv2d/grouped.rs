@@ -2,13 +2,14 @@
 //!
 //! A vector of output channels spans several groups, so each lane has input channels of its own. Lanes are gathered one
 //! by one, unless they lie side by side as in a depthwise convolution, and multiplied with a vector of weights. There is no
-//! register blocking: this path is for correctness, and for depthwise layers, which memory bounds.
+//! register blocking but for depthwise layers, whose rows `depthwise` computes.
 //!
 //! Weights are packed as (block of output channels, input channel within the group, kh, kw, lane), turned around as (block
 //! of input channels, output channel within the group, kh, kw, lane).
 
 use super::backward_data::Conv2dBackwardData;
 use super::backward_weights::Conv2dBackwardWeights;
+use super::depthwise::Gather;
 use super::desc::Conv2dDesc;
 use super::forward::Conv2dForward;
 use crate::simd::{Kernel, Simd};
@@ -204,6 +205,16 @@ impl Kernel for Forward<'_> {
         for y in 0..desc.oh() {
             let start = plan.dst.index(n, block * S::LANES, y, 0);
             let row = io.dst.tile(start..start + desc.ow() * S::LANES);
+            if direction.depthwise {
+                let plane = &src[direction.starts[block * S::LANES]..];
+                Gather::forward(desc).row(simd, y, [plane, wei], bias, row);
+                for pixel in row.chunks_exact_mut(S::LANES) {
+                    let sum = simd.load(pixel);
+                    let value = desc.dst_activation.map_or(sum, |kind| kind.apply(simd, sum));
+                    simd.store(pixel, simd.keep_first(value, direction.real_lanes(block)));
+                }
+                continue;
+            }
             for (x, pixel) in row.chunks_exact_mut(S::LANES).enumerate() {
                 let mut sum = bias;
                 for i in 0..direction.inner_of_group {
@@ -245,8 +256,20 @@ impl Kernel for BackwardData<'_> {
         let plane = io.diff_src.tile(start..start + desc.ih * desc.iw * S::LANES);
         plane.fill(0.0);
         let (oh, ow) = (desc.oh(), desc.ow());
+        let gather = Gather::backward_data(desc).filter(|_| direction.depthwise);
+        if let Some(gather) = gather {
+            let from = &diff_dst[direction.starts[block * S::LANES]..];
+            for (y, row) in plane.chunks_exact_mut(desc.iw * S::LANES).enumerate() {
+                gather.row(simd, y, [from, wei], simd.zero(), row);
+                for pixel in row.chunks_exact_mut(S::LANES) {
+                    let sum = simd.load(pixel);
+                    simd.store(pixel, simd.keep_first(sum, direction.real_lanes(block)));
+                }
+            }
+        }
         // Every product of an output pixel and a kernel position goes to one source pixel, in the order of the loops.
-        for j in 0..direction.inner_of_group {
+        let scattered = if gather.is_some() { 0 } else { direction.inner_of_group };
+        for j in 0..scattered {
             for (y, x) in (0..oh).flat_map(|y| (0..ow).map(move |x| (y, x))) {
                 let offset = (y * ow + x) * S::LANES;
                 let diff = direction.gather(simd, diff_dst, [block, j, offset]);
@@ -293,6 +316,16 @@ impl Kernel for BackwardWeights<'_> {
         let pixels = || (0..desc.oh()).flat_map(|y| (0..desc.ow()).map(move |x| (y, x)));
         for n in 0..mb {
             let src = &src[n * plan.src.sample_len()..];
+            if direction.depthwise {
+                let plane = &src[direction.starts[block * S::LANES]..];
+                let diffs = &diff_dst[plan.dst.index(n, block * S::LANES, 0, 0)..];
+                let diffs = &diffs[..desc.oh() * desc.ow() * S::LANES];
+                Gather::forward(desc).add_taps(simd, [plane, diffs], diff_wei);
+                for diff in diffs.chunks_exact(S::LANES) {
+                    bias = simd.add(bias, simd.load(diff));
+                }
+                continue;
+            }
             for (y, x) in pixels() {
                 let diff = &diff_dst[plan.dst.index(n, block * S::LANES, y, x)..];
                 let diff = simd.load(diff);
@@ -312,6 +345,11 @@ impl Kernel for BackwardWeights<'_> {
                     }
                 }
             }
+        }
+        // Zeros of diff_dst do not make a padded lane zero where the source is infinite.
+        for element in diff_wei.chunks_exact_mut(S::LANES).filter(|_| direction.depthwise) {
+            let sum = simd.load(element);
+            simd.store(element, simd.keep_first(sum, direction.real_lanes(block)));
         }
         if let Some(mut diff_bia) = diff_bia {
             let start = block * S::LANES;

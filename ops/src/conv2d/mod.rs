@@ -6,7 +6,7 @@
 //! | how lines are padded | `staging` |
 //! | the order of the weights | `taps`, `weights` |
 //! | the register tile | `register_tile` |
-//! | the kernels | `sweep` (forward, backward data), `backward_weights`, `grouped` |
+//! | the kernels | `sweep` (forward, backward data), `backward_weights`, `grouped`, `depthwise` |
 //! | the blocks of a pass | `cut` |
 
 mod desc;
@@ -21,6 +21,7 @@ mod sweep;
 mod forward;
 mod backward_data;
 mod backward_weights;
+mod depthwise;
 mod grouped;
 mod plan;
 pub mod reference;

@@ -329,6 +329,7 @@ fn fused_activations_give_the_bits_of_layers_of_their_own() {
     let shapes = [
         Conv2dDesc { ph: 1, pw: 1, sh: 2, sw: 2, ..desc([20, 35], [7, 9], [3, 3]) },
         Conv2dDesc { groups: 6, ..desc([6, 12], [5, 4], [2, 3]) },
+        Conv2dDesc { groups: 20, ph: 1, pw: 1, ..desc([20, 20], [6, 11], [3, 3]) },
     ];
     for (kind, plain) in [Relu, Sigmoid, Tanh].into_iter().flat_map(|k| shapes.map(|s| (k, s))) {
         on_every_isa(|isa| {
@@ -365,5 +366,18 @@ fn fused_activations_give_the_bits_of_layers_of_their_own() {
             let got = fused.backward_data(Some(&src), &diff_dst, &wei);
             assert_eq!(bits(&got), bits(&unblock(&diff, src_maps, isa)));
         });
+    }
+}
+
+#[test]
+fn depthwise_layers_of_any_edge() {
+    for channels in [2, 5, 16, 33] {
+        for (kernel, stride, pad) in
+            [([3, 3], 1, 1), ([3, 3], 2, 1), ([5, 5], 1, 2), ([1, 3], 3, 0), ([2, 4], 2, 3)]
+        {
+            let [sh, sw, ph, pw] = [stride, stride, pad.min(kernel[0]), pad];
+            let plain = desc([channels, channels], [7, 21], kernel);
+            check_all(Conv2dDesc { groups: channels, sh, sw, ph, pw, ..plain }, 2);
+        }
     }
 }
