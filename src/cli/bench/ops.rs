@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
 use lockstep::RunError;
-use lockstep::ops::{Isa, Pass, Rounds, Turn, flush_denormals};
+use lockstep::ops::{Arena, Isa, Pass, Rounds, Turn, flush_denormals};
 
 use super::layers::{Kind, LAYERS, Layer};
 use super::passes::{self, Cost};
@@ -158,10 +158,10 @@ impl Bench {
         let rounds = &*rounds;
         let work = || {
             flush_denormals();
-            let mut scratch = vec![0.0; rounds.scratch_len()];
+            let mut scratch = Arena::new(rounds.scratch_len());
             let mut ends = Vec::new();
             loop {
-                match rounds.turn(&mut scratch) {
+                match rounds.turn(scratch.as_slice_mut()) {
                     Turn::Block => (),
                     Turn::EndOfRound => ends.push(Instant::now()),
                     Turn::Over => return ends,
