@@ -50,7 +50,7 @@ pub use activation::{
 pub use add::{Add, AddDesc, AddFinish, AddForward};
 pub use batch_norm::{
     BatchNorm, BatchNormBackward, BatchNormBackwardStats, BatchNormDesc, BatchNormEval,
-    BatchNormForward, BatchNormMerge, BatchNormStats,
+    BatchNormForward, BatchNormMerge, BatchNormRange, BatchNormStats,
 };
 pub use bias::{Bias, BiasBackwardData, BiasBackwardWeights, BiasDesc, BiasForward};
 pub use concat::{Concat, ConcatBackward, ConcatDesc, ConcatForward};
