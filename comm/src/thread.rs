@@ -73,7 +73,8 @@ fn connect(endpoint: Endpoint, config: CommConfig) -> Result<(Arc<Shared>, Engin
         counters: CounterCells::default(),
         failure: OnceLock::new(),
     });
-    let wire = EngineWire::new(transport, &doorbell, config.window)?;
+    let window_bytes = shared.chunk_bytes.saturating_mul(config.window.max(1));
+    let wire = EngineWire::new(transport, &doorbell, window_bytes)?;
     Ok((Arc::clone(&shared), Engine::new(shared, config, wire)))
 }
 

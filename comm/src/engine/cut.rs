@@ -58,6 +58,17 @@ mod tests {
     }
 
     #[test]
+    fn streams_beyond_two_to_the_31_elements_are_cut_into_chunks_that_mpi_can_count() {
+        let len = (3_usize << 31) + 1;
+        let cut = Cut::new(len, clamp_chunk_bytes(usize::MAX));
+        assert_eq!(cut.n_chunks(), 25);
+        assert_eq!(cut.chunk(23), 23 << 28..24 << 28);
+        assert_eq!(cut.chunk(24), len - 1..len);
+        assert!((0..25).all(|chunk| i32::try_from(cut.chunk(chunk).len() * 4).is_ok()));
+        assert_eq!(Cut::new(len, 128 << 10).n_chunks(), 196_609);
+    }
+
+    #[test]
     fn small_streams_are_eager() {
         assert!(Cut::new(4096, 1 << 20).is_eager());
         assert!(!Cut::new(4097, 1 << 20).is_eager());

@@ -9,6 +9,7 @@ mod clock;
 mod cut;
 mod pool;
 mod sum;
+mod window;
 mod wire;
 
 use std::collections::VecDeque;
@@ -16,12 +17,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{CommConfig, Completion};
+use crate::config::{CommConfig, Completion, ServiceOrder};
 use crate::error::CommError;
 use crate::exchange::{Exchange, MAX_EXCHANGE_ID};
 use crate::submission::{Command, Notify, Reply, Shared};
 
-use active::Active;
+use active::{Active, Ahead};
 use backoff::{Backoff, Waiting};
 use clock::ClockMeasurement;
 use wire::{Event, Slot, Wire};
@@ -29,7 +30,17 @@ use wire::{Event, Slot, Wire};
 pub(crate) use cut::clamp_chunk_bytes;
 
 /// Chunk length of the crate's own exchanges, which must work before ranks have agreed on anything.
-const OWN_CHUNK_BYTES: usize = 1 << 20;
+const OWN_CHUNK_BYTES: usize = 128 << 10;
+
+/// Exchanges, the most urgent first, that may have a whole window of chunks staged for each peer. The others have two chunks, so
+/// that memory does not grow with the number of exchanges in flight.
+const FULLY_STAGED: usize = 2;
+
+/// Chunks that other exchanges may have staged: one is received while another waits to be added.
+const STAGED: usize = 2;
+
+/// Chunks of a window that are stored in place may be posted ahead at least.
+const STORED: usize = 8;
 
 /// Exit code of a job that a failure ends.
 const FAILURE_CODE: i32 = 1;
@@ -44,6 +55,8 @@ pub(crate) struct Engine {
     slots: Vec<Option<Active>>,
     /// Occupied slots, most urgent first.
     order: Vec<Slot>,
+    /// Chunks in a window.
+    window: usize,
     clock: Option<ClockMeasurement>,
     clocks_waiting: VecDeque<Reply<i64>>,
     leaving: Option<Reply<()>>,
@@ -58,6 +71,7 @@ impl Engine {
     pub(crate) fn new(shared: Arc<Shared>, config: CommConfig, wire: EngineWire) -> Engine {
         Engine {
             shared,
+            window: config.window.max(STAGED),
             config,
             wire: wire.wire,
             rings: wire.rings,
@@ -123,7 +137,7 @@ impl Engine {
         Ok(any)
     }
 
-    /// Takes an exchange in, behind those that are as urgent.
+    /// Takes an exchange in, behind those that are as urgent; behind all if they are served first come, first served.
     fn begin(
         &mut self,
         exchange: Arc<Exchange>,
@@ -143,10 +157,11 @@ impl Engine {
             Some(free) => *free = Some(active),
             None => self.slots.push(Some(active)),
         }
+        let fifo = self.config.order == ServiceOrder::Fifo;
         let urgent = |&other: &Slot| {
             self.slots[other]
                 .as_ref()
-                .is_some_and(|other| other.exchange.label.priority <= priority)
+                .is_some_and(|other| fifo || other.exchange.label.priority <= priority)
         };
         let at = self.order.partition_point(urgent);
         self.order.insert(at, slot);
@@ -224,7 +239,11 @@ impl Engine {
         while at < self.order.len() {
             let slot = self.order[at];
             let active = self.slots[slot].as_mut().expect("`order` names occupied slots");
-            active.advance(&mut self.wire)?;
+            let ahead = if at < FULLY_STAGED { self.window } else { STAGED };
+            active.advance(
+                &mut self.wire,
+                Ahead { staged: ahead, stored: self.window.max(STORED) },
+            )?;
             if active.is_done() {
                 self.order.remove(at);
                 self.complete(slot);
@@ -232,7 +251,7 @@ impl Engine {
                 at += 1;
             }
         }
-        Ok(())
+        self.wire.acknowledge()
     }
 
     fn complete(&mut self, slot: Slot) {
@@ -242,6 +261,7 @@ impl Engine {
         {
             self.shared.counters.busy(since.elapsed());
         }
+        done.exchange.tally.add(done.began.elapsed());
         match done.notify {
             Notify::Token(token) => (self.config.on_complete)(Completion { token }),
             Notify::Caller(reply) => answer(&reply, Ok(())),
@@ -332,10 +352,10 @@ impl EngineWire {
     pub(crate) fn new(
         mut transport: Box<dyn crate::transport::Transport>,
         doorbell: &Arc<crate::doorbell::Doorbell>,
-        window: usize,
+        window_bytes: usize,
     ) -> Result<EngineWire, CommError> {
         let rings = transport.take_doorbell(doorbell);
-        Ok(EngineWire { wire: Wire::new(transport, window)?, rings })
+        Ok(EngineWire { wire: Wire::new(transport, window_bytes)?, rings })
     }
 }
 

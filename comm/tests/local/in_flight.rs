@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use lockstep_comm::{CommConfig, Exchange, LocalJob};
+use lockstep_comm::{Algorithm, CommConfig, Exchange, LocalJob, ServiceOrder};
 
 use crate::harness::{Chunking, ROOMY, Rank, TIGHT, even_strips, on_ranks, region, start, whole};
 
@@ -33,14 +33,11 @@ fn overlapping_iterations(n_ranks: usize, chunking: Chunking) {
             .map(|(tensor, data)| {
                 let strips = even_strips(data.len(), n_ranks);
                 let label = |id: usize| rank.label(id as u32, (id * 7 % 11) as u32);
-                let reduce =
-                    Exchange::part_reduce(label(2 * tensor), region(data), &members, &strips);
-                let broadcast = Exchange::part_broadcast(
-                    label(2 * tensor + 1),
-                    region(data),
-                    &members,
-                    &strips,
-                );
+                let algorithm = Algorithm::ALL[tensor % Algorithm::ALL.len()];
+                let (id, data) = (2 * tensor, region(data));
+                let reduce = Exchange::part_reduce(label(id), data, &members, &strips, algorithm);
+                let broadcast =
+                    Exchange::part_broadcast(label(id + 1), data, &members, &strips, algorithm);
                 [Arc::new(reduce.unwrap()), Arc::new(broadcast.unwrap())]
             })
             .collect();
@@ -99,8 +96,14 @@ fn an_urgent_exchange_that_the_peer_has_not_submitted_blocks_nothing() {
         let strips = even_strips(10_000, 2);
         let broadcast = |id, priority, data: &mut Vec<f32>| {
             Arc::new(
-                Exchange::part_broadcast(rank.label(id, priority), region(data), &[0, 1], &strips)
-                    .unwrap(),
+                Exchange::part_broadcast(
+                    rank.label(id, priority),
+                    region(data),
+                    &[0, 1],
+                    &strips,
+                    Algorithm::Direct,
+                )
+                .unwrap(),
             )
         };
         let (urgent, patient) = (broadcast(0, 0, &mut early), broadcast(1, 9, &mut late));
@@ -117,9 +120,9 @@ fn an_urgent_exchange_that_the_peer_has_not_submitted_blocks_nothing() {
     });
 }
 
-/// Both exchanges are in the queue before either is served; the one that was submitted last is urgent and small.
-#[test]
-fn a_small_urgent_exchange_overtakes_a_large_one() {
+/// Which of a large exchange and a small, more urgent one ends first, as seen by both ranks. Both are in the queue before either is
+/// served, the large one first.
+fn first_to_end(order: ServiceOrder) -> Vec<u64> {
     let run = |endpoint| {
         let (go, gate) = channel::<()>();
         let gate = Mutex::new(gate);
@@ -134,30 +137,41 @@ fn a_small_urgent_exchange_overtakes_a_large_one() {
             CommConfig {
                 chunk_bytes: 4096,
                 window: 2,
+                order,
                 on_step: Some(Box::new(on_step)),
                 ..CommConfig::default()
             },
         );
         let (mut large, mut small) = (vec![1.0; 4 << 20], vec![1.0; 20_000]);
         let reduce = |id, priority, data: &mut Vec<f32>| {
-            let strips = even_strips(data.len(), 2);
-            Arc::new(
-                Exchange::part_reduce(rank.label(id, priority), region(data), &[0, 1], &strips)
-                    .unwrap(),
-            )
+            let (strips, data) = (even_strips(data.len(), 2), region(data));
+            let label = rank.label(id, priority);
+            let reduce = Exchange::part_reduce(label, data, &[0, 1], &strips, Algorithm::Direct);
+            Arc::new(reduce.unwrap())
         };
         let (bulk, urgent) = (reduce(0, 5, &mut large), reduce(1, 1, &mut small));
         rank.submit(&bulk, 1, 0);
         rank.submit(&urgent, 1, 1);
         go.send(()).unwrap();
-        assert_eq!([rank.completed(), rank.completed()], [1, 0]);
+        let (first, _) = (rank.completed(), rank.completed());
         rank.comm.shutdown().unwrap();
+        first
     };
     std::thread::scope(|scope| {
-        LocalJob::endpoints(2)
-            .into_iter()
-            .for_each(|endpoint| drop(scope.spawn(move || run(endpoint))));
-    });
+        let ranks = LocalJob::endpoints(2).into_iter();
+        let ranks: Vec<_> = ranks.map(|endpoint| scope.spawn(move || run(endpoint))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_small_urgent_exchange_overtakes_a_large_one() {
+    assert_eq!(first_to_end(ServiceOrder::Priority), [1, 1]);
+}
+
+#[test]
+fn first_come_first_served_where_that_was_asked_for() {
+    assert_eq!(first_to_end(ServiceOrder::Fifo), [0, 0]);
 }
 
 #[test]
@@ -170,7 +184,10 @@ fn several_threads_may_submit() {
             .map(|(id, data)| {
                 let strips = even_strips(100, 2);
                 let label = rank.label(id as u32, 0);
-                Arc::new(Exchange::part_reduce(label, region(data), &[0, 1], &strips).unwrap())
+                Arc::new(
+                    Exchange::part_reduce(label, region(data), &[0, 1], &strips, Algorithm::Direct)
+                        .unwrap(),
+                )
             })
             .collect();
         let comm = &rank.comm;
