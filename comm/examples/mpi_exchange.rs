@@ -82,7 +82,8 @@ fn whole(rank: usize, element: usize) -> f32 {
 }
 
 fn strips(len: usize, n_ranks: usize) -> Vec<Vec<Range<usize>>> {
-    (0..n_ranks).map(|rank| vec![len * rank / n_ranks..len * (rank + 1) / n_ranks]).collect()
+    let strip = |rank: usize| len * rank / n_ranks..len * (rank + 1) / n_ranks;
+    (0..n_ranks).map(|rank| vec![strip(rank)]).collect()
 }
 
 /// Part-reduce and part-broadcast of all lengths, by every algorithm, all in flight at once, several rounds.

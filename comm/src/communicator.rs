@@ -138,7 +138,7 @@ impl Communicator {
     }
 
     /// Sends a command that answers, and waits for the answer.
-    fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, CommError> {
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, CommError> {
         let (reply, answer) = channel();
         self.shared.submit(command(reply));
         self.wait_for(&answer)

@@ -10,6 +10,7 @@
 //! | asking for it | [`Communicator`], set up by [`CommConfig`] |
 //! | how it travels: directly, round a ring, by halves; and which is fastest | [`Algorithm`], [`LinkModel`] |
 //! | chunks, urgency, credit, order of summation | `engine/`, with a README |
+//! | measuring it, alone or beside MPI's own | [`ExchangePair`], [`Communicator::isolate`] |
 //! | the transports | `transport/` |
 //! | what all ranks must have in common | [`agree`] |
 //! | who started the ranks | [`launcher`] |
@@ -56,6 +57,7 @@ mod engine;
 mod thread;
 mod communicator;
 mod gather;
+mod measure;
 mod agree;
 mod launcher;
 
@@ -66,6 +68,7 @@ pub use counters::Counters;
 pub use error::{CommError, Difference};
 pub use exchange::{Exchange, ExchangeKind, ExchangeLabel, MAX_EXCHANGE_ID, Message, Receive};
 pub use launcher::{Launcher, launcher};
+pub use measure::ExchangePair;
 pub use model::{Algorithm, LinkModel};
 pub use region::Region;
 pub use transport::Endpoint;

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam::queue::SegQueue;
 
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Serve { exchange: Arc<Exchange>, step: u64, notify: Notify },
     /// Measure this rank's clock against rank 0's.
     MeasureClock(Reply<i64>),
+    /// Measure the transport's own collectives, if it has any, on `len` elements.
+    Baseline { len: usize, times: usize, reply: Reply<Option<Duration>> },
     /// End the job now.
     Abort { code: i32, message: String, reply: Reply<()> },
     /// Finish what is in flight, then end the thread.

@@ -121,6 +121,9 @@ impl Engine {
             match command {
                 Command::Serve { exchange, step, notify } => self.begin(exchange, step, notify)?,
                 Command::MeasureClock(reply) => self.clocks_waiting.push_back(reply),
+                Command::Baseline { len, times, reply } => {
+                    answer(&reply, Ok(self.wire.transport.baseline(len, times)?));
+                }
                 Command::Abort { code, message, reply } => {
                     self.aborting = Some((code, reply));
                     return Err(CommError::Aborted { rank: self.shared.rank, message });
@@ -261,9 +264,11 @@ impl Engine {
         {
             self.shared.counters.busy(since.elapsed());
         }
-        done.exchange.tally.add(done.began.elapsed());
         match done.notify {
-            Notify::Token(token) => (self.config.on_complete)(Completion { token }),
+            Notify::Token(token) => {
+                done.exchange.tally.add(done.began.elapsed());
+                (self.config.on_complete)(Completion { token });
+            }
             Notify::Caller(reply) => answer(&reply, Ok(())),
         }
     }
@@ -334,6 +339,7 @@ impl Engine {
                 }
                 Command::Serve { notify: Notify::Token(_), .. } => (),
                 Command::MeasureClock(reply) => answer(&reply, Err(error.clone())),
+                Command::Baseline { reply, .. } => answer(&reply, Err(error.clone())),
                 Command::Abort { reply, .. } => answer(&reply, Ok(())),
                 Command::Shutdown(reply) => shutdown = Some(reply),
             }

@@ -10,11 +10,15 @@ fn region(data: &mut [f32]) -> Region {
     Region::owned_by_caller(data)
 }
 
+/// Strips of one range each.
+fn one_each(strips: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+    strips.iter().map(|strip| vec![strip.clone()]).collect()
+}
+
 #[track_caller]
 fn refuses_strips(members: &[usize], strips: &[Range<usize>], message: &str) {
     let mut data = [0.0; 10];
-    let (data, strips): (_, Vec<_>) =
-        (region(&mut data), strips.iter().map(|s| vec![s.clone()]).collect());
+    let (data, strips): (_, Vec<_>) = (region(&mut data), one_each(strips));
     let reduce = Exchange::part_reduce(LABEL, data, members, &strips, Algorithm::Ring);
     let broadcast = Exchange::part_broadcast(LABEL, data, members, &strips, Algorithm::Direct);
     assert_eq!(reduce.expect_err("refused").to_string(), message);
@@ -50,8 +54,13 @@ fn inconsistent_strips_are_refused() {
 #[test]
 fn ids_that_are_no_tags_are_refused() {
     let label = ExchangeLabel { id: MAX_EXCHANGE_ID + 1, ..LABEL };
-    let error =
-        Exchange::part_reduce(label, region(&mut [0.0]), &[1], &[vec![0..1]], Algorithm::Direct);
+    let error = Exchange::part_reduce(
+        label,
+        region(&mut [0.0]),
+        &[1],
+        &one_each(from_ref(&(0..1))),
+        Algorithm::Direct,
+    );
     assert_eq!(error.expect_err("refused"), CommError::IdTooLarge { id: 32_001, max: 32_000 });
 }
 
@@ -59,7 +68,7 @@ fn ids_that_are_no_tags_are_refused() {
 fn bytes_are_those_of_other_ranks() {
     let mut data = [0.0; 10];
     // Five, two and three elements.
-    let (members, strips) = ([0, 1, 3], [vec![0..2, 3..6], vec![6..8], vec![2..3, 8..10]]);
+    let (members, strips) = ([0, 1, 3], [vec![0..2, 3..6], vec![6..7, 7..8], vec![2..3, 8..10]]);
     let mut bytes = |algorithm| {
         let data = region(&mut data);
         let reduce = Exchange::part_reduce(LABEL, data, &members, &strips, algorithm);
@@ -80,7 +89,7 @@ fn chunks_beyond_two_to_the_31_elements_are_counted_in_full() {
     // Nothing is allocated: a description holds ranges alone.
     let huge = 3_usize << 31;
     let data = Region::of_length(huge);
-    let strips = [vec![0..huge / 2], vec![huge / 2..huge]];
+    let strips = one_each(&[0..huge / 2, huge / 2..huge]);
     let exchange = Exchange::part_broadcast(LABEL, data, &[0, 1], &strips, Algorithm::Direct);
     let exchange = exchange.expect("valid");
     assert_eq!(exchange.bytes_sent(), 3 << 32);

@@ -111,7 +111,8 @@ pub(crate) type Strips = Vec<Vec<Range<usize>>>;
 
 /// `len` elements in `n` strips of one range each, whose lengths differ by one at most.
 pub(crate) fn even_strips(len: usize, n: usize) -> Strips {
-    (0..n).map(|i| vec![len * i / n..len * (i + 1) / n]).collect()
+    let strip = |i: usize| len * i / n..len * (i + 1) / n;
+    (0..n).map(|i| vec![strip(i)]).collect()
 }
 
 /// A small whole number, different for most (rank, element) pairs: sums of these are exact in any order.
