@@ -63,7 +63,7 @@ mod launcher;
 
 pub use agree::agree;
 pub use communicator::Communicator;
-pub use config::{CommConfig, Completion, ServiceOrder};
+pub use config::{CommConfig, Completion, Patience, ServiceOrder};
 pub use counters::Counters;
 pub use error::{CommError, Difference};
 pub use exchange::{Exchange, ExchangeKind, ExchangeLabel, MAX_EXCHANGE_ID, Message, Receive};

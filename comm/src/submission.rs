@@ -21,6 +21,28 @@ pub(crate) enum Notify {
     Token(u64),
     /// A caller that blocks.
     Caller(Reply<()>),
+    /// A caller that blocks until exchanges that follow one another are all over.
+    Series(Box<Series>),
+}
+
+impl Notify {
+    /// The caller that blocks, if one does.
+    pub(crate) fn caller(&self) -> Option<&Reply<()>> {
+        match self {
+            Notify::Token(_) => None,
+            Notify::Caller(reply) => Some(reply),
+            Notify::Series(series) => Some(&series.reply),
+        }
+    }
+}
+
+/// Exchanges that the communication thread serves one after another, over and over.
+#[derive(Debug)]
+pub(crate) struct Series {
+    pub(crate) exchanges: Vec<Arc<Exchange>>,
+    /// How many are still to be served after the one that this goes with.
+    pub(crate) left: usize,
+    pub(crate) reply: Reply<()>,
 }
 
 /// Everything that can be asked of the communication thread.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 /// Streams up to this long are sent without waiting for the receiver to be ready: they cost no window and little memory where
-/// they arrive early. Longer ones wait for credit (see `wire.rs`). 16 KiB is where the MPIs' own eager protocols end or go on.
-const EAGER_BYTES: usize = 16 << 10;
+/// they arrive early. Longer ones wait for credit (see `wire.rs`), which costs a small exchange two more waits for the other rank.
+const EAGER_BYTES: usize = 32 << 10;
 
 /// Chunk lengths that a configuration may ask for, in bytes.
 const CHUNK_BYTES: Range<usize> = 4..(1 << 30) + 1;
@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn small_streams_are_eager() {
-        assert!(Cut::new(4096, 1 << 20).is_eager());
-        assert!(!Cut::new(4097, 1 << 20).is_eager());
+        assert!(Cut::new(8192, 1 << 20).is_eager());
+        assert!(!Cut::new(8193, 1 << 20).is_eager());
     }
 
     #[test]

@@ -30,7 +30,7 @@ use wire::{Event, Slot, Wire};
 pub(crate) use cut::clamp_chunk_bytes;
 
 /// Chunk length of the crate's own exchanges, which must work before ranks have agreed on anything.
-const OWN_CHUNK_BYTES: usize = 128 << 10;
+const OWN_CHUNK_BYTES: usize = 60 << 10;
 
 /// Exchanges, the most urgent first, that may have a whole window of chunks staged for each peer. The others have two chunks, so
 /// that memory does not grow with the number of exchanges in flight.
@@ -69,6 +69,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(shared: Arc<Shared>, config: CommConfig, wire: EngineWire) -> Engine {
+        let backoff = Backoff::new(config.patience);
         Engine {
             shared,
             window: config.window.max(STAGED),
@@ -81,7 +82,7 @@ impl Engine {
             clocks_waiting: VecDeque::new(),
             leaving: None,
             aborting: None,
-            backoff: Backoff::default(),
+            backoff,
             events: Vec::new(),
             busy_since: None,
         }
@@ -249,7 +250,7 @@ impl Engine {
             )?;
             if active.is_done() {
                 self.order.remove(at);
-                self.complete(slot);
+                self.complete(slot)?;
             } else {
                 at += 1;
             }
@@ -257,7 +258,7 @@ impl Engine {
         self.wire.acknowledge()
     }
 
-    fn complete(&mut self, slot: Slot) {
+    fn complete(&mut self, slot: Slot) -> Result<(), CommError> {
         let done = self.slots[slot].take().expect("`order` names occupied slots");
         if self.order.is_empty()
             && let Some(since) = self.busy_since.take()
@@ -270,7 +271,15 @@ impl Engine {
                 (self.config.on_complete)(Completion { token });
             }
             Notify::Caller(reply) => answer(&reply, Ok(())),
+            Notify::Series(series) if series.left == 0 => answer(&series.reply, Ok(())),
+            Notify::Series(mut series) => {
+                series.exchanges.rotate_left(1);
+                series.left -= 1;
+                let next = Arc::clone(&series.exchanges[0]);
+                self.begin(next, 0, Notify::Series(series))?;
+            }
         }
+        Ok(())
     }
 
     fn may_leave(&self) -> bool {
@@ -314,10 +323,7 @@ impl Engine {
     }
 
     fn answer_pending(&mut self, error: &CommError) {
-        let callers = self.slots.iter().flatten().filter_map(|active| match &active.notify {
-            Notify::Caller(reply) => Some(reply),
-            Notify::Token(_) => None,
-        });
+        let callers = self.slots.iter().flatten().filter_map(|active| active.notify.caller());
         callers.for_each(|reply| answer(reply, Err(error.clone())));
         let clocks = self.clock.take().map(|clock| clock.reply);
         clocks
@@ -334,10 +340,9 @@ impl Engine {
         let mut shutdown = self.leaving.take();
         while let Some(command) = self.shared.queue.pop() {
             match command {
-                Command::Serve { notify: Notify::Caller(reply), .. } => {
-                    answer(&reply, Err(error.clone()));
+                Command::Serve { notify, .. } => {
+                    notify.caller().into_iter().for_each(|reply| answer(reply, Err(error.clone())));
                 }
-                Command::Serve { notify: Notify::Token(_), .. } => (),
                 Command::MeasureClock(reply) => answer(&reply, Err(error.clone())),
                 Command::Baseline { reply, .. } => answer(&reply, Err(error.clone())),
                 Command::Abort { reply, .. } => answer(&reply, Ok(())),
