@@ -63,7 +63,7 @@ impl Communicator {
     /// Asks for an exchange; `on_complete` is called with `token` when it is over. Every member submits its own description
     /// of the exchange, in any order relative to other exchanges. `step` is handed to `on_step`.
     ///
-    /// Never blocks and takes no lock. After a failure nothing completes. An exchange submitted again before its completion
+    /// Takes no lock. Waits only where a thousand requests are queued that the communication thread has not looked at yet. After a failure nothing completes. An exchange submitted again before its completion
     /// is a failure ([`CommError::StillInFlight`]).
     ///
     /// # Safety

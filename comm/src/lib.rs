@@ -2,7 +2,7 @@
 //!
 //! Each rank has one **communication thread**, started by [`Communicator::start`]. It alone talks to the other ranks: through
 //! [`LocalJob`] if they are threads of the same process, through MPI with the feature `mpi`. All other threads hand it
-//! [`Exchange`]s, described once and submitted every iteration, through a lock-free queue; it calls back on completion.
+//! [`Exchange`]s, described once and submitted every iteration, through a lock-free ring; it calls back on completion.
 //!
 //! | concept | where |
 //! |---|---|
@@ -51,6 +51,11 @@ mod config;
 mod counters;
 mod sync;
 mod doorbell;
+#[expect(
+    unsafe_code,
+    reason = "values that one thread writes and another takes, by whose turn it is"
+)]
+mod ring;
 mod submission;
 mod transport;
 mod engine;

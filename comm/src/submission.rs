@@ -1,15 +1,18 @@
 //! What other threads hand to the communication thread, and the state that both sides see.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-
-use crossbeam::queue::SegQueue;
 
 use crate::counters::CounterCells;
 use crate::doorbell::Doorbell;
 use crate::error::CommError;
 use crate::exchange::Exchange;
+use crate::ring::Producer;
+
+/// Commands that may wait for the communication thread. Far more than a job has exchanges in flight.
+pub(crate) const QUEUE_LENGTH: usize = 1024;
 
 /// The answer to a caller that waits.
 pub(crate) type Reply<T> = Sender<Result<T, CommError>>;
@@ -67,8 +70,10 @@ pub(crate) struct Shared {
     pub(crate) n_ranks: usize,
     pub(crate) library: String,
     pub(crate) chunk_bytes: usize,
-    /// Unbounded and lock-free; many producers, the communication thread consumes.
-    pub(crate) queue: SegQueue<Command>,
+    /// Many threads put, the communication thread takes.
+    pub(crate) queue: Producer<Command>,
+    /// What the communication thread itself asked for, in callbacks, while the ring was full: it cannot wait for itself.
+    pub(crate) overflow: Mutex<VecDeque<Command>>,
     pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) counters: CounterCells,
     /// Set once, before anybody is told of the failure.
@@ -76,10 +81,22 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Hands over a command: one queue node, then the bell (`doorbell.rs` says why in this order).
+    /// Hands over a command: into the ring, then the bell (`doorbell.rs` says why in this order). Waits while the ring is full,
+    /// which takes [`QUEUE_LENGTH`] commands that the communication thread has not looked at.
     pub(crate) fn submit(&self, command: Command) {
-        self.queue.push(command);
+        if let Err(command) = self.queue.try_put(command) {
+            if self.doorbell.is_for_this_thread() {
+                self.overflow().push_back(command);
+            } else {
+                self.queue.put(command);
+            }
+        }
         self.doorbell.ring();
+    }
+
+    /// Locked by the communication thread alone, so never for long; nobody panics meanwhile.
+    pub(crate) fn overflow(&self) -> MutexGuard<'_, VecDeque<Command>> {
+        self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why the communicator failed; [`CommError::Stopped`] if its thread just ended.

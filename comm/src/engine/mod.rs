@@ -20,6 +20,7 @@ use std::time::Instant;
 use crate::config::{CommConfig, Completion, ServiceOrder};
 use crate::error::CommError;
 use crate::exchange::{Exchange, MAX_EXCHANGE_ID};
+use crate::ring::Consumer;
 use crate::submission::{Command, Notify, Reply, Shared};
 
 use active::{Active, Ahead};
@@ -48,6 +49,7 @@ const FAILURE_CODE: i32 = 1;
 /// All that the communication thread works on.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
+    commands: Consumer<Command>,
     config: CommConfig,
     wire: Wire,
     /// Whether the transport rings the doorbell.
@@ -68,10 +70,16 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(shared: Arc<Shared>, config: CommConfig, wire: EngineWire) -> Engine {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        commands: Consumer<Command>,
+        config: CommConfig,
+        wire: EngineWire,
+    ) -> Engine {
         let backoff = Backoff::new(config.patience);
         Engine {
             shared,
+            commands,
             window: config.window.max(STAGED),
             config,
             wire: wire.wire,
@@ -97,7 +105,7 @@ impl Engine {
                 self.advance()?;
             }
             let copying = self.slots.iter().flatten().any(Active::has_work);
-            if self.may_leave() && self.shared.queue.is_empty() {
+            if self.may_leave() && self.commands.is_empty() && self.shared.overflow().is_empty() {
                 self.wire.transport.finish()?;
                 if let Some(reply) = self.leaving.take() {
                     answer(&reply, Ok(()));
@@ -115,9 +123,13 @@ impl Engine {
         }
     }
 
+    fn next_command(&mut self) -> Option<Command> {
+        self.commands.take().or_else(|| self.shared.overflow().pop_front())
+    }
+
     fn take_commands(&mut self) -> Result<bool, CommError> {
         let mut any = false;
-        while let Some(command) = self.shared.queue.pop() {
+        while let Some(command) = self.next_command() {
             any = true;
             match command {
                 Command::Serve { exchange, step, notify } => self.begin(exchange, step, notify)?,
@@ -296,8 +308,8 @@ impl Engine {
             (None, true) => Waiting::Idle,
             (None, false) => Waiting::InFlight,
         };
-        let Engine { backoff, shared, wire, rings, .. } = self;
-        let news = || !shared.queue.is_empty() || (*rings && wire.transport.has_news());
+        let Engine { backoff, shared, commands, wire, rings, .. } = self;
+        let news = || !commands.is_empty() || (*rings && wire.transport.has_news());
         backoff.wait(waiting, *rings, &shared.doorbell, news);
     }
 
@@ -317,8 +329,7 @@ impl Engine {
         self.wire.transport.abort(code, error);
         self.answer_pending(error);
         while !self.refuse_commands(error) {
-            let shared = &self.shared;
-            shared.doorbell.sleep(None, || !shared.queue.is_empty());
+            self.shared.doorbell.sleep(None, || !self.commands.is_empty());
         }
     }
 
@@ -338,7 +349,7 @@ impl Engine {
     /// Answers commands with the failure. True once a shutdown was among them.
     fn refuse_commands(&mut self, error: &CommError) -> bool {
         let mut shutdown = self.leaving.take();
-        while let Some(command) = self.shared.queue.pop() {
+        while let Some(command) = self.next_command() {
             match command {
                 Command::Serve { notify, .. } => {
                     notify.caller().into_iter().for_each(|reply| answer(reply, Err(error.clone())));

@@ -2,11 +2,16 @@
 
 use std::collections::HashSet;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use lockstep_comm::{Algorithm, CommConfig, Exchange, LocalJob, ServiceOrder};
+use lockstep_comm::{
+    Algorithm, CommConfig, Communicator, Completion, Exchange, ExchangeLabel, LocalJob,
+    ServiceOrder,
+};
 
-use crate::harness::{Chunking, ROOMY, Rank, TIGHT, even_strips, on_ranks, region, start, whole};
+use crate::harness::{
+    Chunking, PATIENCE, ROOMY, Rank, TIGHT, even_strips, on_ranks, region, start, whole,
+};
 
 /// Deals out `0..n` in an order that depends on `seed`.
 fn shuffled(n: usize, seed: usize) -> Vec<usize> {
@@ -204,4 +209,36 @@ fn several_threads_may_submit() {
         let tokens: HashSet<_> = (0..64).map(|_| rank.completed()).collect();
         assert_eq!(tokens.len(), 64);
     });
+}
+
+/// More than the queue holds, from the thread that empties it: it must not wait for itself.
+#[test]
+fn a_callback_may_submit_more_than_the_queue_holds() {
+    const N: u32 = 3000;
+    let mut data = vec![1.0; N as usize];
+    let strips = even_strips(1, 1);
+    let exchange = |(id, data): (u32, &mut [f32])| {
+        let label = ExchangeLabel { id, priority: 0, rank: 0 };
+        let alone = Exchange::part_reduce(label, region(data), &[0], &strips, Algorithm::Direct);
+        Arc::new(alone.unwrap())
+    };
+    let exchanges: Vec<_> = (0..N).zip(data.chunks_mut(1)).map(exchange).collect();
+    let comm = Arc::new(OnceLock::<Communicator>::new());
+    let (done, completions) = channel();
+    let (handle, rest) = (Arc::clone(&comm), exchanges[1..].to_vec());
+    let on_complete = move |completion: Completion| {
+        if completion.token == 0 {
+            let comm = handle.get().unwrap();
+            // SAFETY: `data` lives until all completions have been seen below.
+            rest.iter().for_each(|exchange| unsafe { comm.submit(exchange, 0, 1) });
+        }
+        let _ = done.send(completion.token);
+    };
+    let config = CommConfig { on_complete: Box::new(on_complete), ..CommConfig::default() };
+    let started = Communicator::start(LocalJob::endpoints(1).remove(0), config).unwrap();
+    let started = comm.get_or_init(|| started);
+    // SAFETY: see above.
+    unsafe { started.submit(&exchanges[0], 0, 0) };
+    let tokens = (0..N).map(|_| completions.recv_timeout(PATIENCE).unwrap());
+    assert_eq!(tokens.sum::<u64>(), u64::from(N) - 1);
 }
