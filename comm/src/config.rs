@@ -41,7 +41,7 @@ pub struct CommConfig {
 }
 
 /// How the communication thread waits when nothing happens: it polls without pause at first, then gives its core away between
-/// polls, then sleeps between them, twice as long every time. Whatever happens starts this anew.
+/// polls, then sleeps between them, an eighth of the time waited so far. Whatever happens starts this anew.
 ///
 /// Where a transport rings a bell (`local`) the thread sleeps until it is rung. MPI has to be polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Patience {
     /// Time after that during which it gives its core away between polls. Where somebody computes on the same core, which a yield
     /// that comes back late tells, it sleeps at once instead: a worker that got the core keeps it longer than a sleep lasts.
     pub yielding: Duration,
-    /// The first sleep.
+    /// The shortest sleep.
     pub first_sleep: Duration,
     /// The longest sleep while exchanges are in flight.
     pub longest_sleep: Duration,
@@ -70,7 +70,7 @@ impl Patience {
             spin: Duration::from_micros(5),
             yielding: Duration::from_micros(200),
             first_sleep: Duration::from_micros(50),
-            longest_sleep: Duration::from_micros(200),
+            longest_sleep: Duration::from_millis(1),
             longest_idle_sleep: Duration::from_millis(10),
         }
     }

@@ -213,7 +213,7 @@ mod loom_tests {
         loop {
             match consumer.take() {
                 Some(value) => return *value,
-                None => thread::yield_now(),
+                None => yield_now(),
             }
         }
     }

@@ -28,20 +28,18 @@ pub(super) enum Waiting {
 pub(super) struct Backoff {
     patience: Patience,
     quiet_since: Option<Instant>,
-    sleeps: u32,
     /// Until when the core is taken to be wanted by others.
     wanted_until: Option<Instant>,
 }
 
 impl Backoff {
     pub(super) fn new(patience: Patience) -> Backoff {
-        Backoff { patience, quiet_since: None, sleeps: 0, wanted_until: None }
+        Backoff { patience, quiet_since: None, wanted_until: None }
     }
 
     /// Something happened.
     pub(super) fn reset(&mut self) {
         self.quiet_since = None;
-        self.sleeps = 0;
     }
 
     /// Nothing happened: waits a little longer than last time. `rings`: the transport rings `doorbell`, so the thread may sleep
@@ -64,8 +62,7 @@ impl Backoff {
                 self.wanted_until = Some(now + SHUN);
             }
         } else {
-            let timeout = (!rings).then(|| sleep_of(&self.patience, self.sleeps, waiting));
-            self.sleeps = self.sleeps.saturating_add(1);
+            let timeout = (!rings).then(|| sleep_of(&self.patience, quiet, waiting));
             doorbell.sleep(timeout, news);
         }
     }
@@ -78,66 +75,75 @@ impl Backoff {
     }
 }
 
-/// How long to sleep for the `nth` time in a row: twice as long as the last time, up to a limit.
-fn sleep_of(patience: &Patience, nth: u32, waiting: Waiting) -> Duration {
+/// A sleep is this part of the time without news, so that what comes in the end comes late by no more than that part.
+const PART: u32 = 8;
+
+/// How long to sleep when nothing has happened for `quiet`.
+fn sleep_of(patience: &Patience, quiet: Duration, waiting: Waiting) -> Duration {
     let longest =
         if waiting == Waiting::Idle { patience.longest_idle_sleep } else { patience.longest_sleep };
-    patience.first_sleep.saturating_mul(1 << nth.min(16)).min(longest)
+    (quiet / PART).max(patience.first_sleep).min(longest)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
-    fn sleeps_double_up_to_their_limit() {
+    fn sleeps_grow_with_the_wait_up_to_their_limit() {
         let patience = Patience {
             first_sleep: Duration::from_micros(50),
-            longest_sleep: Duration::from_micros(150),
+            longest_sleep: Duration::from_millis(1),
             longest_idle_sleep: Duration::from_millis(10),
             ..Patience::default()
         };
-        let us = |nth, waiting| sleep_of(&patience, nth, waiting).as_micros();
+        let us =
+            |quiet, waiting| sleep_of(&patience, Duration::from_micros(quiet), waiting).as_micros();
         assert_eq!(
-            [0, 1, 2, 3, u32::MAX].map(|nth| us(nth, Waiting::InFlight)),
-            [50, 100, 150, 150, 150]
+            [0, 400, 800, 8000, 80_000].map(|quiet| us(quiet, Waiting::InFlight)),
+            [50, 50, 100, 1000, 1000]
         );
         assert_eq!(
-            [0, 7, 8, u32::MAX].map(|nth| us(nth, Waiting::Idle)),
-            [50, 6400, 10_000, 10_000]
+            [0, 8000, 80_000, 8_000_000].map(|quiet| us(quiet, Waiting::Idle)),
+            [50, 1000, 10_000, 10_000]
         );
     }
 
+    /// Whether waiting looks for news before it sleeps, which it does if and only if it sleeps.
+    fn sleeps(backoff: &mut Backoff) -> bool {
+        let (bell, looked) = (Doorbell::for_this_thread(), Cell::new(false));
+        backoff.wait(Waiting::InFlight, false, &bell, || {
+            looked.set(true);
+            true
+        });
+        looked.get()
+    }
+
     #[test]
-    fn a_thread_that_is_patient_sleeps_and_starts_anew_after_news() {
+    fn news_make_it_eager_again() {
         let patience = Patience {
-            spin: Duration::ZERO,
+            spin: Duration::from_secs(60),
             yielding: Duration::ZERO,
-            first_sleep: Duration::from_nanos(1),
             ..Patience::default()
         };
-        let (mut backoff, bell) = (Backoff::new(patience), Doorbell::for_this_thread());
-        for _ in 0..3 {
-            backoff.wait(Waiting::InFlight, false, &bell, || true);
-        }
-        assert_eq!(backoff.sleeps, 3);
+        let mut backoff = Backoff::new(patience);
+        assert!(!sleeps(&mut backoff));
+        backoff.quiet_since = Instant::now().checked_sub(Duration::from_secs(61));
+        assert!(sleeps(&mut backoff));
         backoff.reset();
-        assert_eq!((backoff.sleeps, backoff.quiet_since), (0, None));
+        assert!(!sleeps(&mut backoff));
     }
 
     #[test]
-    fn where_the_core_is_wanted_yields_give_way_to_sleeps() {
-        let patience = Patience {
-            spin: Duration::ZERO,
-            yielding: Duration::from_secs(60),
-            ..Patience::default()
-        };
-        let (mut backoff, bell) = (Backoff::new(patience), Doorbell::for_this_thread());
+    fn where_the_core_is_wanted_it_sleeps_instead_of_yielding() {
+        let yielding = Duration::from_secs(60);
+        let patience = Patience { spin: Duration::ZERO, yielding, ..Patience::default() };
+        let mut backoff = Backoff::new(patience);
         backoff.wanted_until = Some(Instant::now() + Duration::from_secs(60));
-        backoff.wait(Waiting::InFlight, false, &bell, || true);
-        assert_eq!(backoff.sleeps, 1);
+        assert!(sleeps(&mut backoff));
         backoff.wanted_until = None;
-        backoff.wait(Waiting::InFlight, false, &bell, || true);
-        assert_eq!(backoff.sleeps, 1, "it yielded");
+        assert!(!sleeps(&mut backoff));
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Engine {
     slots: Vec<Option<Active>>,
     /// Occupied slots, most urgent first.
     order: Vec<Slot>,
+    /// Whether an exchange was taken in that has not been advanced yet.
+    begun: bool,
     /// Chunks in a window.
     window: usize,
     clock: Option<ClockMeasurement>,
@@ -86,6 +88,7 @@ impl Engine {
             rings: wire.rings,
             slots: Vec::new(),
             order: Vec::new(),
+            begun: false,
             clock: None,
             clocks_waiting: VecDeque::new(),
             leaving: None,
@@ -100,7 +103,7 @@ impl Engine {
     pub(crate) fn run(&mut self) -> Result<(), CommError> {
         loop {
             let mut progress = self.take_commands()?;
-            progress |= self.poll()?;
+            progress |= self.poll()? | std::mem::take(&mut self.begun);
             if progress {
                 self.advance()?;
             }
@@ -181,6 +184,7 @@ impl Engine {
         };
         let at = self.order.partition_point(urgent);
         self.order.insert(at, slot);
+        self.begun = true;
         self.busy_since.get_or_insert_with(Instant::now);
         Ok(())
     }
