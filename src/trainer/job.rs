@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lockstep_comm::{CommConfig, Communicator, Completion, Endpoint, LocalEndpoint, LocalJob};
+use lockstep_comm::{
+    CommConfig, Communicator, Completion, Endpoint, LocalEndpoint, LocalJob, Patience,
+};
 use lockstep_scheduler::{Router, flush_denormals, panic_message, pin_current_thread};
 use lockstep_traces::{Recorder, merge, rank_file};
 
@@ -204,6 +206,7 @@ pub(super) fn start_communicator(
         on_step: threads
             .hook("comm")
             .map(|hook| -> Box<dyn FnMut(u64) + Send> { Box::new(move |step| hook(step)) }),
+        patience: if core.is_some() { Patience::own_core() } else { Patience::shared_core() },
         ..CommConfig::default()
     };
     Ok(Communicator::start(endpoint, config)?)
