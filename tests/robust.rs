@@ -141,7 +141,7 @@ mod mpi {
         let metrics = out.path().join("steps.jsonl");
         let mark = metrics.to_str().unwrap();
         let steps = || fs::read_to_string(&metrics).map_or(0, |text| text.lines().count());
-        let mut args = vec!["train", "--data=synthetic", "--batch=24", "--steps=1000", "--no-eval"];
+        let mut args = vec!["train", "--data=synthetic", "--batch=24", "--steps=500", "--no-eval"];
         args.extend(["--workers=1", "--metrics", mark]);
         let child = mpirun(3, &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut job = Job(Some(child));
@@ -165,6 +165,6 @@ mod mpi {
         }
         let output = job.0.take().unwrap().wait_with_output().unwrap();
         assert!(output.status.success(), "{}", text(&output));
-        assert_eq!(steps(), 1000);
+        assert_eq!(steps(), 500);
     }
 }
