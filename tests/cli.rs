@@ -187,7 +187,7 @@ fn wrong_requests_are_refused_with_a_reason() {
     refuses(&["train", "--data", "cifar"], 2, &["--data", "cifar"]);
     refuses(&["train", "--data", &format!("mnist:{}", missing.display())], 1, &["none"]);
     refuses(&["train", "--net", "small-vgg"], 2, &["3x32x32", "1x28x28"]);
-    refuses(&["train", "--strategy", "model"], 2, &["model", "data"]);
+    refuses(&["train", "--strategy", "magic"], 2, &["magic", "data", "model", "G=n"]);
     refuses(&["train", "--schedule", "linear"], 2, &["linear", "cosine"]);
     refuses(&["train", "--batch", "0"], 2, &["--batch"]);
     refuses(&["train", "--ranks", "0"], 2, &["--ranks"]);

@@ -53,7 +53,7 @@ struct Planned {
     batch: usize,
     ranks: usize,
     #[serde(skip)]
-    strategy: Strategy,
+    strategy: String,
     /// Samples of the rank with the most.
     local_batch: usize,
     isa: &'static str,
@@ -134,7 +134,7 @@ impl Planned {
             net: network.name().to_owned(),
             batch: plan.options().minibatch,
             ranks: plan.options().ranks,
-            strategy: plan.options().strategy,
+            strategy: plan.options().strategy.to_string(),
             local_batch: plan.local_minibatch(),
             isa: isa.name(),
             workers,
@@ -188,7 +188,7 @@ impl Planned {
         let memory_ms = flops * bytes_per_flop / self.gbytes_per_s * 1e-6;
         Ok(LayerRow {
             layer: layer.name.clone(),
-            strategy: self.strategy.to_string(),
+            strategy: self.strategy.clone(),
             mb: block.mb,
             ic: block.ic,
             oc: block.oc,

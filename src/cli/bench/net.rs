@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Ranks, as threads of this process; leave it out under mpirun [default: 1]
     #[arg(long, value_name = "R")]
     ranks: Option<usize>,
-    /// How ranks share the work: data (each has all parameters and a part of the minibatch)
+    /// How ranks share the work, as for `lockstep train`
     #[arg(long, default_value = "data", value_name = "S")]
     strategy: String,
     /// Tell the time of every task, the longest first
