@@ -18,7 +18,7 @@ use crate::error::RunError;
 
 /// How long a failing rank's message is given to pass through its launcher's pipes, which drop what is in them when the job is
 /// ended: without it, MPICH's lost the message once in some twenty runs.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// Trains. Returns when all ranks of this process have ended.
 ///
@@ -221,17 +221,11 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T,
 /// This process as one rank: MPI is initialized, used and finalized on the communication thread.
 #[cfg(feature = "mpi")]
 fn mpi(job: &Job, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
-    use lockstep_comm::{Launcher, launcher};
-
-    use super::threads::machine_cores;
-
-    let alone =
-        Launcher { name: "no launcher", rank: 0, n_ranks: 1, local_ranks: 1, local_rank: 0 };
-    let launcher = launcher().unwrap_or(alone);
-    let threads = Threads::of_process(&job.options, &launcher, machine_cores());
+    let threads = Threads::of_this_process(&job.options);
+    let (rank, ranks) = (threads.rank, threads.ranks);
     let outcome = communicating_rank(job, threads, lockstep_comm::MpiEndpoint, Some(observer));
-    if launcher.rank == 0 {
-        merge_traces(job, launcher.n_ranks)?;
+    if rank == 0 {
+        merge_traces(job, ranks)?;
     }
     outcome
 }
