@@ -32,6 +32,7 @@ fn main() -> Result<(), GraphError> {
         strategy: Strategy::Data,
         platform: Platform::default(),
         fuse: true,
+        ..PlanOptions::default()
     };
     let plan = Plan::compile(net, options)?;
     print!("{}", plan.tasks().to_table());

@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         strategy: Strategy::Data,
         platform: Platform::default(),
         fuse: true,
+        ..PlanOptions::default()
     };
     let plan = Plan::compile(Arc::new(zoo::lenet()?), options)?;
     let graph = plan.tasks();

@@ -287,6 +287,15 @@ pub enum GraphError {
         /// Groups asked for.
         groups: usize,
     },
+    /// The same bits on any number of ranks cannot be had.
+    #[error(
+        "reproducible training is not possible: {reason}; it needs 1, 2, 4 or 8 ranks, the strategy data and statistics \
+         over the whole minibatch"
+    )]
+    NotReproducible {
+        /// What is in the way.
+        reason: String,
+    },
     /// A strategy that does not exist.
     #[error("unknown strategy {name:?}: {known}")]
     UnknownStrategy {

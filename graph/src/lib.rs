@@ -45,7 +45,9 @@ mod memory;
 mod compile;
 
 pub use builder::NetworkBuilder;
-pub use compile::{Fusion, Meshes, Mode, PerLayer, Plan, PlanOptions, Strategy};
+pub use compile::{
+    Fusion, Meshes, Mode, PerLayer, Plan, PlanOptions, REPRODUCIBLE_SLICES, Strategy,
+};
 pub use cost::{Platform, Price};
 pub use error::GraphError;
 pub use layer::{

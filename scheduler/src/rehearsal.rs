@@ -26,10 +26,11 @@ pub(crate) fn program(network: Network, minibatch: usize) -> Arc<Program> {
         strategy: Strategy::Data,
         platform: Platform::default(),
         fuse: true,
+        ..PlanOptions::default()
     };
     let plan = Plan::compile(Arc::clone(&network), options).unwrap();
     let store = Arc::new(ParameterStore::new(&plan, 0, isa).unwrap());
-    let bind = BindOptions { decay_all: true };
+    let bind = BindOptions { decay_all: true, ..BindOptions::default() };
     Arc::new(Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap())
 }
 

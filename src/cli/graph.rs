@@ -68,6 +68,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
             strategy: Strategy::Data,
             platform: Platform::default(),
             fuse: true,
+            ..PlanOptions::default()
         },
     )?;
     let text = match args.format {

@@ -112,6 +112,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         strategy: args.strategy.parse::<Strategy>()?,
         platform: Platform::default(),
         fuse: true,
+        ..PlanOptions::default()
     };
     let plan = Plan::compile(inputs::network(&args.net)?, options)?;
     let workers = args.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false));

@@ -323,6 +323,7 @@ fn bind(job: &MeasureJob, rank: usize) -> Result<Arc<Program>, RunError> {
             strategy: job.strategy.clone(),
             platform: Platform::default(),
             fuse: true,
+            ..PlanOptions::default()
         },
     )?;
     let store = Arc::new(ParameterStore::new(&plan, rank, job.isa)?);
@@ -332,7 +333,7 @@ fn bind(job: &MeasureJob, rank: usize) -> Result<Arc<Program>, RunError> {
             store.import(network, layer.id, &param.name, &values)?;
         }
     }
-    let options = BindOptions { decay_all: true };
+    let options = BindOptions { decay_all: true, ..BindOptions::default() };
     let mut programs = Program::bind(vec![plan], &store, &options)?;
     Ok(Arc::new(programs.pop().expect("one program a plan")))
 }

@@ -60,6 +60,7 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
             strategy: Strategy::Data,
             platform: Platform::default(),
             fuse: true,
+            ..PlanOptions::default()
         },
     )?;
     let store = Arc::new(ParameterStore::new(&plan, 0, job.isa)?);
@@ -69,7 +70,7 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
             store.import(&job.network, layer.id, &param.name, values)?;
         }
     }
-    let options = BindOptions { decay_all: true };
+    let options = BindOptions { decay_all: true, ..BindOptions::default() };
     let program = Program::bind(vec![plan], &store, &options)?.pop().expect("one program a plan");
     let config = WorkerConfig {
         workers: job.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false)),

@@ -62,6 +62,7 @@ fn read(path: &Path) -> Golden {
     Golden {
         run: Run {
             strategy: Strategy::Data,
+            reproducible: false,
             network: Arc::new(network),
             initial: tensors("init."),
             minibatches: (0..steps)

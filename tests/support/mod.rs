@@ -30,6 +30,7 @@ pub(crate) struct Run {
     pub(crate) hyper: SgdHyper,
     pub(crate) ranks: usize,
     pub(crate) strategy: Strategy,
+    pub(crate) reproducible: bool,
     pub(crate) workers: usize,
     pub(crate) isa: Isa,
 }
@@ -117,6 +118,8 @@ impl Run {
                 strategy: self.strategy.clone(),
                 platform: Platform::default(),
                 fuse: true,
+                reproducible: self.reproducible,
+                clip: false,
             },
         )
         .unwrap();
@@ -124,7 +127,7 @@ impl Run {
         self.each_parameter(|layer, param, name| {
             store.import(&self.network, layer, param, &self.initial[name]).unwrap();
         });
-        let bind = BindOptions { decay_all: true };
+        let bind = BindOptions { decay_all: true, ..BindOptions::default() };
         let program = Arc::new(Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap());
         let config = WorkerConfig {
             workers: self.workers,

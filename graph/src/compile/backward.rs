@@ -8,11 +8,13 @@
 //! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
 //! passes it on.
 
-use super::lowering::{Lowering, Operands, VALUE_BYTES};
+use std::ops::Range;
+
+use super::lowering::{Lowering, Operands, Reduced, SQUARES, VALUE_BYTES};
 use super::plan::Mode;
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind, Statistics};
-use crate::task::{TaskKind, TensorId, TensorRole};
+use crate::task::{SamplePart, TaskKind, TensorId, TensorRole};
 
 impl Lowering<'_> {
     /// Emits everything after the loss.
@@ -23,6 +25,9 @@ impl Lowering<'_> {
             }
             let gradient = self.output_gradient(layer);
             self.layer_backward(layer, gradient);
+        }
+        if self.options.clip {
+            self.clipped_updates(loss);
         }
     }
 
@@ -76,7 +81,7 @@ impl Lowering<'_> {
         let reads = [source, gradient, self.batch_statistics(layer)];
         let price = Price::compute(4.0 * bytes / VALUE_BYTES, 2.0 * bytes);
         self.emit(layer, TaskKind::GradientStatistics, Operands::new(reads, [sums]), price);
-        if !self.gathers(layer.id, statistics) {
+        if self.options.reproducible || !self.gathers(layer.id, statistics) {
             return sums;
         }
         let local = self.tensor(layer, TensorRole::LocalGradientSums);
@@ -109,9 +114,34 @@ impl Lowering<'_> {
                 (vec![source, gradient], self.forward_price(layer))
             }
         };
-        let operands = Operands::new(reads, [parameter_gradient]);
-        self.emit(layer, TaskKind::BackwardWeights, operands, price);
+        let slices = self.slices();
+        if slices == 1 {
+            let operands = Operands::new(reads, [parameter_gradient]);
+            self.emit(layer, TaskKind::BackwardWeights, operands, price);
+        } else {
+            let sum = SliceSum { reads, price: price.part(slices), slices };
+            self.sum_slices(layer, &sum, 0..slices, parameter_gradient);
+        }
         Some(parameter_gradient)
+    }
+
+    /// Emits the gradient over some slices of the samples as a tree of sums: the same tree whatever the slices of a rank, since
+    /// these are a whole branch of it.
+    fn sum_slices(&mut self, layer: &Layer, sum: &SliceSum, range: Range<usize>, into: TensorId) {
+        let SliceSum { reads, price, slices } = sum;
+        if range.len() == 1 {
+            let part = SamplePart { index: range.start, of: *slices };
+            let operands = Operands::new(reads.iter().copied(), [into]);
+            self.emit_slice(layer, TaskKind::BackwardWeights, part, operands, *price);
+            return;
+        }
+        let middle = range.start + range.len() / 2;
+        self.sum_slices(layer, sum, range.start..middle, into);
+        let other = self.tensor(layer, TensorRole::ParameterGradient);
+        self.sum_slices(layer, sum, middle..range.end, other);
+        let bytes = self.parameter_bytes(layer);
+        let price = Price::compute(bytes / VALUE_BYTES, 3.0 * bytes);
+        self.emit(layer, TaskKind::SumGradients, Operands::new([other], [into]), price);
     }
 
     fn backward_data(&mut self, layer: &Layer, gradient: TensorId, sums: Option<TensorId>) {
@@ -172,7 +202,11 @@ impl Lowering<'_> {
             LayerKind::MaxPool(_) | LayerKind::Lrn(_) => reads.push(source),
             LayerKind::BatchNorm(norm) => {
                 let local = sums.expect("batch normalization has gradient sums");
-                let gathered = if self.gathers(layer.id, norm.statistics) {
+                let gathered = if self.options.reproducible {
+                    let (ranks, values) = self.statistics_peers(layer);
+                    let peers = (ranks, values * self.slices() as f64);
+                    self.gather(layer, local, TensorRole::GatheredGradientSums, peers)
+                } else if self.gathers(layer.id, norm.statistics) {
                     let peers = self.statistics_peers(layer);
                     self.gather(layer, local, TensorRole::GatheredGradientSums, peers)
                 } else {
@@ -215,26 +249,74 @@ impl Lowering<'_> {
         packed
     }
 
+    /// Emits the part-reduce of a layer's gradient, and its update unless that has to wait for all gradients.
     fn exchange_and_update(&mut self, layer: &Layer, gradient: TensorId) {
+        if self.mesh(layer.id).groups() > 1 {
+            let operands = Operands::new([gradient], [gradient]);
+            let price = self.strip_exchange(layer);
+            self.emit(layer, TaskKind::PartReduce, operands, price);
+        }
+        if self.options.clip {
+            let squares = self.tensor(layer, TensorRole::GradientSquares);
+            let strip = self.strip_bytes(layer);
+            let price = Price::compute(2.0 * strip / VALUE_BYTES, strip);
+            let operands = Operands::new([gradient], [squares]);
+            self.emit(layer, TaskKind::GradientSquares, operands, price);
+            self.reduced.push(Reduced { layer: layer.id, gradient, squares });
+        } else {
+            self.update(layer, gradient, None);
+        }
+    }
+
+    /// Emits the norm of all gradients together, then all updates.
+    fn clipped_updates(&mut self, loss: LayerId) {
+        let loss = self.network.layer(loss);
+        let reduced = std::mem::take(&mut self.reduced);
+        let local = self.tensor(loss, TensorRole::LocalSquares);
+        let operands = Operands::new(reduced.iter().map(|r| r.squares), [local]);
+        self.emit(loss, TaskKind::MergeSquares, operands, Price::default());
+        let peers = (self.ranks(), SQUARES as f64);
+        let norm = self.gather(loss, local, TensorRole::GatheredSquares, peers);
+        for Reduced { layer, gradient, .. } in reduced {
+            self.update(self.network.layer(layer), gradient, Some(norm));
+        }
+    }
+
+    /// Emits the update of the owned strip and its part-broadcast.
+    fn update(&mut self, layer: &Layer, gradient: TensorId, norm: Option<TensorId>) {
         let parameters = self.layers[layer.id.index()].parameters;
         let parameters = parameters.expect("a layer with a parameter gradient has parameters");
-        let groups = self.mesh(layer.id).groups() as f64;
-        let bytes = self.parameter_bytes(layer);
-        let exchange = Price::exchange(bytes * (groups - 1.0) / groups, groups - 1.0);
-        if groups > 1.0 {
-            let operands = Operands::new([gradient], [gradient]);
-            self.emit(layer, TaskKind::PartReduce, operands, exchange);
-        }
         let mut writes = vec![parameters];
         if self.options.mode == (Mode::Train { momentum: true }) {
             writes.push(self.tensor(layer, TensorRole::Velocity));
         }
-        let strip = bytes / groups;
+        let strip = self.strip_bytes(layer);
         let price = Price::compute(4.0 * strip / VALUE_BYTES, 5.0 * strip);
-        self.emit(layer, TaskKind::Update, Operands::new([gradient], writes), price);
-        if groups > 1.0 {
+        let reads = [Some(gradient), norm].into_iter().flatten();
+        self.emit(layer, TaskKind::Update, Operands::new(reads, writes), price);
+        if self.mesh(layer.id).groups() > 1 {
             let operands = Operands::new([parameters], [parameters]);
-            self.emit(layer, TaskKind::PartBroadcast, operands, exchange);
+            let price = self.strip_exchange(layer);
+            self.emit(layer, TaskKind::PartBroadcast, operands, price);
         }
     }
+
+    /// Bytes of the part of a layer's parameters that a rank owns.
+    fn strip_bytes(&self, layer: &Layer) -> f64 {
+        self.parameter_bytes(layer) / self.mesh(layer.id).groups() as f64
+    }
+
+    /// What a rank sends in a part-reduce, and again in a part-broadcast, of a layer's parameters.
+    fn strip_exchange(&self, layer: &Layer) -> Price {
+        let others = self.mesh(layer.id).groups() as f64 - 1.0;
+        Price::exchange(self.strip_bytes(layer) * others, others)
+    }
+}
+
+/// A weight gradient that is computed slice by slice.
+struct SliceSum {
+    reads: Vec<TensorId>,
+    /// Of one slice.
+    price: Price,
+    slices: usize,
 }

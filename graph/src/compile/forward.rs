@@ -71,7 +71,7 @@ impl Lowering<'_> {
         let samples = self.samples(loss);
         let price = Price::compute(2.0 * samples, 8.0 * samples);
         self.emit(layer, TaskKind::Metrics, Operands::new([losses], [metrics]), price);
-        let peers = (self.ranks(), METRICS as f64);
+        let peers = (self.ranks(), (METRICS * self.slices()) as f64);
         let gathered = self.gather(layer, metrics, TensorRole::GatheredMetrics, peers);
         self.emit(layer, TaskKind::Report, Operands::new([gathered], []), Price::default());
     }
@@ -169,7 +169,12 @@ impl Lowering<'_> {
             self.emit(layer, TaskKind::Statistics, Operands::new([source], [slices]), price);
             slices
         });
-        let statistics = if self.gathers(layer.id, statistics) {
+        let statistics = if self.options.reproducible {
+            // The slices of all ranks are merged, not the ranks.
+            let (ranks, values) = self.statistics_peers(layer);
+            let peers = (ranks, values * self.slices() as f64);
+            self.gather(layer, slices, TensorRole::GatheredStatistics, peers)
+        } else if self.gathers(layer.id, statistics) {
             let local = self.tensor(layer, TensorRole::LocalStatistics);
             let operands = Operands::new([slices], [local]);
             self.emit(layer, TaskKind::MergeStatistics, operands, Price::default());

@@ -34,15 +34,20 @@ enum GradientFold {
 }
 
 impl Fusion {
-    /// Fuses all that can be fused; without `fuse`, only statistics, which are sums in another order than by themselves.
+    /// Fuses all that can be fused; without `fuse`, only statistics, which are sums in another order than by themselves;
+    /// without `statistics`, not those.
     #[must_use]
-    pub fn new(network: &Network, fuse: bool) -> Self {
+    pub fn new(network: &Network, fuse: bool, statistics: bool) -> Self {
         let n = network.layers().len();
         let mut fusion = Self {
             producers: vec![None; n],
             activations: vec![None; n],
             gradients: vec![None; n],
-            statistics: network.layers().iter().map(|layer| normalized(network, layer)).collect(),
+            statistics: network
+                .layers()
+                .iter()
+                .map(|layer| normalized(network, layer).filter(|_| statistics))
+                .collect(),
         };
         if !fuse {
             return fusion;

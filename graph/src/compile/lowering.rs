@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::fusion::Fusion;
 use super::meshes::{Meshes, is_splittable};
-use super::plan::{Mode, PlanOptions};
+use super::plan::{Mode, PlanOptions, REPRODUCIBLE_SLICES};
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, Statistics};
 use crate::network::Network;
@@ -22,6 +22,9 @@ pub(super) const METRICS: usize = 4;
 
 /// Values a sample that the members of a group exchange where classes are split.
 pub(super) const LOSS_STATISTICS: usize = 6;
+
+/// Values of an exact sum of squares, about.
+pub(super) const SQUARES: usize = 32;
 
 /// What one layer's tasks share.
 #[derive(Debug, Default, Clone)]
@@ -51,6 +54,16 @@ pub(super) struct Lowering<'a> {
     copies: BTreeMap<(TensorId, CopyKey), TensorId>,
     /// The labels of the samples that this rank loads, where others need them.
     pub(super) labels: Option<TensorId>,
+    /// Gradients that wait for the norm of all of them.
+    pub(super) reduced: Vec<Reduced>,
+}
+
+/// A layer's summed gradient, before its update.
+#[derive(Debug)]
+pub(super) struct Reduced {
+    pub(super) layer: LayerId,
+    pub(super) gradient: TensorId,
+    pub(super) squares: TensorId,
 }
 
 /// Groups, and whether every member has all features.
@@ -70,7 +83,17 @@ impl<'a> Lowering<'a> {
             layers[layer.id.index()].needs_gradient = own || upstream;
         }
         let (builder, copies) = (TaskGraphBuilder::default(), BTreeMap::new());
-        Self { network, options, fusion, builder, meshes, layers, copies, labels: None }
+        Self {
+            network,
+            options,
+            fusion,
+            builder,
+            meshes,
+            layers,
+            copies,
+            labels: None,
+            reduced: Vec::new(),
+        }
     }
 
     pub(super) fn run(mut self, loss: LayerId) -> TaskGraph {
@@ -84,6 +107,12 @@ impl<'a> Lowering<'a> {
 
     pub(super) fn trains(&self) -> bool {
         matches!(self.options.mode, Mode::Train { .. })
+    }
+
+    /// Slices of this rank's samples over which gradients and statistics are computed; more than one only in the reproducible
+    /// mode.
+    pub(super) fn slices(&self) -> usize {
+        if self.options.reproducible { REPRODUCIBLE_SLICES / self.ranks() } else { 1 }
     }
 
     pub(super) fn ranks(&self) -> usize {
@@ -117,6 +146,9 @@ impl<'a> Lowering<'a> {
             TensorRole::BatchStatistics => (parameter, "batch_statistics"),
             TensorRole::LocalGradientSums => (activation, "local_gradient_sums"),
             TensorRole::GatheredGradientSums => (parameter, "gathered_gradient_sums"),
+            TensorRole::GradientSquares => (parameter, "gradient_squares"),
+            TensorRole::LocalSquares => (samples, "local_squares"),
+            TensorRole::GatheredSquares => (samples, "gathered_squares"),
             TensorRole::Labels => (samples, "labels"),
             TensorRole::LossStatistics => (samples, "loss_statistics"),
             TensorRole::GatheredLossStatistics => (samples, "gathered_loss_statistics"),
@@ -301,6 +333,21 @@ impl<'a> Lowering<'a> {
         self.emit_named_parts(parts, layer, (kind, name), operands, price);
     }
 
+    /// Emits a task for one slice of the samples.
+    pub(super) fn emit_slice(
+        &mut self,
+        layer: &Layer,
+        kind: TaskKind,
+        part: SamplePart,
+        operands: Operands,
+        price: Price,
+    ) {
+        let Operands { reads, writes, .. } = operands;
+        let name = format!("{} {}/{}", self.task_name(layer, kind), part.index + 1, part.of);
+        let (layer, part, in_place) = (layer.id, Some(part), None);
+        self.builder.task(NewTask { kind, layer, name, reads, writes, part, in_place, price });
+    }
+
     fn emit_named_parts(
         &mut self,
         parts: usize,
@@ -394,6 +441,7 @@ impl<'a> Lowering<'a> {
             TensorRole::GatheredStatistics => "gather_statistics",
             TensorRole::GatheredGradientSums => "gather_gradient_sums",
             TensorRole::GatheredLossStatistics => "gather_loss_statistics",
+            TensorRole::GatheredSquares => "gather_squares",
             _ => "gather_metrics",
         };
         let name = format!("{}.{pass}", layer.name);

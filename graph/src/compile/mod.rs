@@ -10,7 +10,7 @@ mod strategy;
 
 pub use fusion::Fusion;
 pub use meshes::Meshes;
-pub use plan::{Mode, Plan, PlanOptions};
+pub use plan::{Mode, Plan, PlanOptions, REPRODUCIBLE_SLICES};
 pub use strategy::{PerLayer, Strategy};
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::meshes::Meshes;
 use super::strategy::Strategy;
 use crate::cost::{Platform, Price};
 use crate::error::GraphError;
+use crate::layer::{LayerKind, Statistics};
 use crate::network::Network;
 use crate::placement::share;
 use crate::task::TaskGraph;
@@ -40,7 +41,31 @@ pub struct PlanOptions {
     /// Whether activations and their gradients are computed by the tasks next to them ([`Fusion`]). The values are the
     /// same to the bit; the store that the plan is bound to must have been made alike.
     pub fuse: bool,
+    /// Whether the bits are to be the same for every number of ranks that divides [`REPRODUCIBLE_SLICES`]: gradients and
+    /// statistics are computed over so many slices of the minibatch and summed in a fixed tree. Data parallelism alone has it.
+    pub reproducible: bool,
+    /// Whether updates wait for the norm of all gradients together, by which they are clipped.
+    pub clip: bool,
 }
+
+impl Default for PlanOptions {
+    /// One sample on one rank, trained with momentum and fused.
+    fn default() -> Self {
+        Self {
+            minibatch: 1,
+            ranks: 1,
+            mode: Mode::Train { momentum: true },
+            strategy: Strategy::Data,
+            platform: Platform::default(),
+            fuse: true,
+            reproducible: false,
+            clip: false,
+        }
+    }
+}
+
+/// Slices of a minibatch in the reproducible mode.
+pub const REPRODUCIBLE_SLICES: usize = 8;
 
 /// A network compiled for a minibatch, a number of ranks and a strategy. Every rank compiles the same plan.
 ///
@@ -57,6 +82,7 @@ pub struct PlanOptions {
 ///     strategy: Strategy::Data,
 ///     platform: Platform::default(),
 ///     fuse: true,
+///     ..PlanOptions::default()
 /// }).unwrap();
 /// // Two convolutions and two linear layers are exchanged; the first layer has no data gradient.
 /// let count = |kind| plan.tasks().tasks().filter(|t| t.kind == kind).count();
@@ -87,7 +113,10 @@ impl Plan {
         let loss = network
             .loss()
             .ok_or_else(|| GraphError::NoLoss { network: network.name().to_owned() })?;
-        let fusion = Fusion::new(&network, options.fuse);
+        if options.reproducible {
+            check_reproducible(&network, &meshes)?;
+        }
+        let fusion = Fusion::new(&network, options.fuse, !options.reproducible);
         let tasks = Lowering::new(&network, &options, &fusion, &meshes).run(loss);
         Ok(Self { network, options, fusion, meshes, tasks })
     }
@@ -143,4 +172,23 @@ impl Plan {
             messages: sum.messages + task.price.messages,
         })
     }
+}
+
+/// What reproducible sums cannot be had for.
+fn check_reproducible(network: &Network, meshes: &Meshes) -> Result<(), GraphError> {
+    let refuse = |reason: String| Err(GraphError::NotReproducible { reason });
+    let ranks = meshes.ranks();
+    if !REPRODUCIBLE_SLICES.is_multiple_of(ranks) {
+        return refuse(format!("{ranks} ranks do not divide {REPRODUCIBLE_SLICES} slices"));
+    }
+    for layer in network.layers() {
+        if meshes.mesh(layer.id).members() > 1 {
+            return refuse(format!("{} is split by features", layer.name));
+        }
+        if matches!(&layer.kind, LayerKind::BatchNorm(norm) if norm.statistics == Statistics::PerRank)
+        {
+            return refuse(format!("{} normalizes each rank by its own samples", layer.name));
+        }
+    }
+    Ok(())
 }

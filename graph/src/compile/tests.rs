@@ -23,6 +23,7 @@ fn compile_with(network: Network, ranks: usize, mode: Mode, fuse: bool) -> Plan 
         strategy: Strategy::Data,
         platform: Platform::default(),
         fuse,
+        ..PlanOptions::default()
     };
     Plan::compile(Arc::new(network), options).unwrap()
 }
@@ -275,6 +276,7 @@ fn empty_minibatches_and_networks_without_a_loss_are_refused() {
         strategy: Strategy::Data,
         platform: Platform::default(),
         fuse: true,
+        ..PlanOptions::default()
     };
     let network = Arc::new(two_layers());
     let refused = Plan::compile(Arc::clone(&network), options.clone()).unwrap_err();

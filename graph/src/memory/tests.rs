@@ -24,6 +24,7 @@ fn plan(network: Network, ranks: usize, mode: Mode, fuse: bool) -> (Plan, Memory
             strategy: Strategy::Data,
             platform: Platform::default(),
             fuse,
+            ..PlanOptions::default()
         },
     )
     .unwrap();

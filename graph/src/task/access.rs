@@ -53,6 +53,12 @@ pub enum TensorRole {
     LocalGradientSums,
     /// [`TensorRole::LocalGradientSums`] of every rank.
     GatheredGradientSums,
+    /// The sums of squares of the strip of a layer's gradient that this rank owns, block by block.
+    GradientSquares,
+    /// The sum of squares of all gradients that this rank owns.
+    LocalSquares,
+    /// [`TensorRole::LocalSquares`] of every rank.
+    GatheredSquares,
     /// The label of each sample, as a number.
     Labels,
     /// Where the classes of the loss are split over the members of a group: what each sample's loss needs to know of this

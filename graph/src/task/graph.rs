@@ -75,9 +75,16 @@ pub enum TaskKind {
     BackwardData,
     /// A layer's gradient with respect to its parameters. Reads: activation, gradient (batch normalization: slice or local gradient sums). Writes: parameter gradient.
     BackwardWeights,
+    /// Adds the gradient over one slice of the samples to that over another. Reads: parameter gradient. Writes: parameter
+    /// gradient (also read).
+    SumGradients,
+    /// The sum of squares of the owned strip of a gradient. Reads: parameter gradient. Writes: gradient squares.
+    GradientSquares,
+    /// The sum of squares of all owned strips. Reads: gradient squares of every layer. Writes: local squares.
+    MergeSquares,
     /// Communication: each rank ends owning its strip of the summed gradient. Reads and writes: parameter gradient.
     PartReduce,
-    /// The optimizer's step on the owned strip. Reads: parameter gradient. Writes: parameters, velocity?.
+    /// The optimizer's step on the owned strip. Reads: parameter gradient, gathered squares? (where gradients are clipped). Writes: parameters, velocity?.
     Update,
     /// Communication: each owner sends its strip of new parameters to all. Reads and writes: parameters.
     PartBroadcast,
@@ -110,6 +117,9 @@ impl TaskKind {
             Self::MergeGradientStatistics => "merge_gradient_statistics",
             Self::BackwardData => "backward_data",
             Self::BackwardWeights => "backward_weights",
+            Self::SumGradients => "sum_gradients",
+            Self::GradientSquares => "gradient_squares",
+            Self::MergeSquares => "merge_squares",
             Self::PartReduce => "part_reduce",
             Self::Update => "update",
             Self::PartBroadcast => "part_broadcast",
@@ -144,7 +154,8 @@ pub struct Task {
     pub critical_path: f64,
 }
 
-/// The `index`-th of `of` [shares](crate::share) of a group's samples.
+/// The `index`-th of `of` parts of a group's samples. Parts are [shares](crate::share) of the whole minibatch, so that the parts of
+/// few groups are those of many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SamplePart {
     /// Which.
@@ -168,11 +179,10 @@ impl SamplePart {
             && (other.index + 1) * self.of <= (self.index + 1) * other.of
     }
 
-    /// Which of the samples `group` these are.
+    /// Which samples of a minibatch these are for one of its groups.
     #[must_use]
-    pub fn samples(self, group: Range<usize>) -> Range<usize> {
-        let part = share(group.len(), self.of, self.index);
-        group.start + part.start..group.start + part.end
+    pub fn samples(self, minibatch: usize, groups: usize, group: usize) -> Range<usize> {
+        share(minibatch, groups * self.of, group * self.of + self.index)
     }
 }
 

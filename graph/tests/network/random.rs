@@ -171,6 +171,7 @@ proptest! {
             strategy: Parallelism::Data,
             platform: Platform::default(),
             fuse: true,
+            ..PlanOptions::default()
         };
         let mut plan = Plan::compile(Arc::new(net), options).unwrap();
         let updates = plan.tasks().tasks().filter(|t| t.kind == TaskKind::Update).count();

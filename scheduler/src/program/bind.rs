@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use lockstep_comm::Exchange;
 use lockstep_graph::{
-    Extent, MemoryPlan, Mesh, Plan, Price, SampleAxis, SamplePart, TaskId, TaskKind, Tensor,
-    TensorId, TensorRole,
+    Extent, MemoryPlan, Mesh, Plan, Price, REPRODUCIBLE_SLICES, SampleAxis, SamplePart, TaskId,
+    TaskKind, Tensor, TensorId, TensorRole,
 };
+use lockstep_ops::gradient::SquareSum;
 use lockstep_ops::{Arena, Maps, TensorLayout};
 
 use super::exchange::BoundExchange;
@@ -15,16 +16,19 @@ use super::kernel::{LayerKernel, Op, layout};
 use super::links::{Links, links};
 use super::slices::Slices;
 use super::store::{ALIGN, ParameterStore};
-use super::update::Update;
+use super::update::{self, Update};
 use crate::error::ScheduleError;
 #[cfg(debug_assertions)]
 use crate::ledger::{Access, ArenaId};
 
 /// What a program is bound for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct BindOptions {
     /// Weight decay pulls at all parameters; otherwise at weights only, not at biases, scales and shifts.
     pub decay_all: bool,
+    /// The largest norm of all gradients together, to which they are shortened; needs a plan that clips
+    /// ([`PlanOptions::clip`](lockstep_graph::PlanOptions)).
+    pub clip_norm: Option<f32>,
 }
 
 /// Where a tensor lies.
@@ -104,6 +108,7 @@ pub struct Program {
     position: Vec<usize>,
     scratch_len: usize,
     memory: MemoryPlan,
+    pub(super) clip_norm: Option<f32>,
 }
 
 impl Program {
@@ -123,7 +128,7 @@ impl Program {
         let mut planned = Vec::new();
         let mut arena_len = 0;
         for mut plan in plans {
-            assert_eq!(plan.options().fuse, store.fuse(), "plan and kernels agree on fusion");
+            assert_eq!(plan.fusion(), store.fusion(), "plan and kernels agree on fusion");
             assert_eq!(plan.meshes(), store.meshes(), "plan and kernels agree on who has what");
             let lens = tensor_lens(&plan, store);
             let memory = MemoryPlan::new(plan.tasks_mut(), &lens, ALIGN);
@@ -169,6 +174,7 @@ impl Program {
             position,
             scratch_len: 0,
             memory,
+            clip_norm: options.clip_norm,
             plan,
         };
         let ids: Vec<TaskId> = program.plan.tasks().tasks().map(|t| t.id).collect();
@@ -190,7 +196,8 @@ impl Program {
         let task = self.plan.tasks().task(id);
         let buffers = |ids: &[TensorId]| ids.iter().map(|&t| self.buffer(t)).collect::<Vec<_>>();
         let (reads, writes) = (buffers(&task.reads), buffers(&task.writes));
-        let update = (task.kind == TaskKind::Update).then(|| {
+        let strip = matches!(task.kind, TaskKind::Update | TaskKind::GradientSquares);
+        let update = strip.then(|| {
             let parts = self.kernel(task.layer).parts();
             Update::new(&parts, self.store.strip(task.layer), options.decay_all)
         });
@@ -312,8 +319,21 @@ impl Program {
 
     /// Samples of an iteration that a task computes on this rank, as positions within the minibatch.
     pub(crate) fn samples(&self, task: &BoundTask, minibatch: usize) -> Range<usize> {
-        let group = self.group(task, minibatch);
-        task.part.map_or(group.clone(), |part| part.samples(group))
+        task.part.map_or_else(
+            || self.group(task, minibatch),
+            |part| self.part_samples(task, part, minibatch),
+        )
+    }
+
+    /// A part of the samples that this rank computes of a task's layer.
+    pub(super) fn part_samples(
+        &self,
+        task: &BoundTask,
+        part: SamplePart,
+        minibatch: usize,
+    ) -> Range<usize> {
+        let mesh = task.mesh;
+        part.samples(minibatch, mesh.groups(), self.rank() / mesh.members())
     }
 
     /// All samples of an iteration that this rank computes of a task's layer.
@@ -377,6 +397,16 @@ fn tensor_len(plan: &Plan, store: &ParameterStore, tensor: &Tensor) -> usize {
         }
         TensorRole::ParameterGradient => kernel.parameters_len(),
         TensorRole::BackwardWeights => kernel.backward_weights_len(),
+        TensorRole::SliceStatistics | TensorRole::SliceGradientSums
+            if plan.options().reproducible =>
+        {
+            slices(plan) * kernel.statistics_len()
+        }
+        TensorRole::GatheredStatistics | TensorRole::GatheredGradientSums
+            if plan.options().reproducible =>
+        {
+            REPRODUCIBLE_SLICES * kernel.statistics_len()
+        }
         TensorRole::SliceStatistics => {
             let slices = Slices::of_statistics(store.kernels(), tensor.layer);
             slices.most(mb) * kernel.statistics_len()
@@ -395,8 +425,14 @@ fn tensor_len(plan: &Plan, store: &ParameterStore, tensor: &Tensor) -> usize {
         TensorRole::LossStatistics => mb * loss_statistics_len(kernel),
         TensorRole::GatheredLossStatistics => mesh.members() * mb * loss_statistics_len(kernel),
         TensorRole::SampleLosses => 2 * mb,
-        TensorRole::LocalMetrics => METRICS,
-        TensorRole::GatheredMetrics => plan.options().ranks * METRICS,
+        TensorRole::LocalMetrics => slices(plan) * METRICS,
+        TensorRole::GatheredMetrics => plan.options().ranks * slices(plan) * METRICS,
+        TensorRole::GradientSquares => {
+            let strip = store.strip(tensor.layer).len();
+            strip.div_ceil(update::SQUARES_CHUNK) * SquareSum::LEN
+        }
+        TensorRole::LocalSquares => SquareSum::LEN,
+        TensorRole::GatheredSquares => plan.options().ranks * SquareSum::LEN,
         // What lasts is in the store; a role added later must be given a length here.
         _ => 0,
     }
@@ -420,6 +456,11 @@ pub(super) fn held_layout(plan: &Plan, store: &ParameterStore, tensor: &Tensor) 
     let isa = store.kernels().get(tensor.layer).isa();
     let maps = Maps { c: features.len(), h, w };
     TensorLayout { maps, layout: layout(plan.network(), layer, isa) }
+}
+
+/// Slices of one rank's samples: more than one in the reproducible mode alone.
+pub(super) fn slices(plan: &Plan) -> usize {
+    if plan.options().reproducible { REPRODUCIBLE_SLICES / plan.options().ranks } else { 1 }
 }
 
 fn loss_statistics_len(kernel: &LayerKernel) -> usize {

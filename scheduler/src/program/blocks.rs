@@ -2,10 +2,13 @@
 
 use lockstep_graph::{TaskId, TaskKind};
 
-use super::bind::{BoundTask, Program};
+use super::bind::{BoundTask, Program, slices};
 use super::kernel::Op;
 use super::update::Update;
 use crate::iteration::Iteration;
+
+/// Elements that one block adds to another slice's gradient.
+pub(super) const SUM_CHUNK: usize = 16 * 1024;
 
 /// Samples that one block of a load copies.
 pub(super) const LOAD_SAMPLES: usize = 8;
@@ -19,6 +22,14 @@ impl Program {
         match task.kind {
             TaskKind::Load => mb.div_ceil(LOAD_SAMPLES),
             TaskKind::Forward => self.forward_blocks(op, mb),
+            TaskKind::Statistics | TaskKind::GradientStatistics
+                if self.plan.options().reproducible =>
+            {
+                match op {
+                    Op::BatchNorm(norm) => slices(&self.plan) * norm.range_blocks(),
+                    _ => 0,
+                }
+            }
             TaskKind::Statistics => match op {
                 Op::BatchNorm(norm) => norm.stats_blocks(mb),
                 _ => 0,
@@ -40,7 +51,10 @@ impl Program {
             TaskKind::Metrics
             | TaskKind::Report
             | TaskKind::MergeStatistics
-            | TaskKind::MergeGradientStatistics => 1,
+            | TaskKind::MergeGradientStatistics
+            | TaskKind::MergeSquares => 1,
+            TaskKind::SumGradients => task.reads[0].range.len().div_ceil(SUM_CHUNK),
+            TaskKind::GradientSquares => task.update.as_ref().map_or(0, Update::squares_blocks),
             TaskKind::AccumulateGradient => {
                 self.kernel(task.layer).fan_out.as_ref().map_or(0, |add| add.forward_blocks(mb))
             }

@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockstep_comm::{Algorithm, Communicator, Exchange, ExchangeLabel, Region};
+use lockstep_comm::{Algorithm, Communicator, Exchange, ExchangeLabel, LinkModel, Region};
 use lockstep_graph::{Task, TaskKind, TensorRole, strips};
 
 use super::bind::{Buffer, Program};
@@ -42,20 +42,25 @@ impl Program {
         let exchange = match task.kind {
             TaskKind::PartReduce => {
                 let strips = own_strips(&first, members.len());
-                let data = self.region(&first);
-                Exchange::part_reduce(label, data, &members, &strips, Algorithm::Direct)?
+                let (data, algorithm) = (self.region(&first), self.algorithm(&first, &members));
+                Exchange::part_reduce(label, data, &members, &strips, algorithm)?
             }
             TaskKind::PartBroadcast => {
                 let strips = own_strips(&first, members.len());
-                let data = self.region(&first);
-                Exchange::part_broadcast(label, data, &members, &strips, Algorithm::Direct)?
+                let (data, algorithm) = (self.region(&first), self.algorithm(&first, &members));
+                Exchange::part_broadcast(label, data, &members, &strips, algorithm)?
             }
             _ => {
                 let role = self.plan.tasks().tensor(task.reads[0]).role;
                 let peers: Vec<usize> = match role {
-                    TensorRole::LocalStatistics | TensorRole::LocalGradientSums => members,
+                    TensorRole::SliceStatistics
+                    | TensorRole::SliceGradientSums
+                    | TensorRole::LocalStatistics
+                    | TensorRole::LocalGradientSums => members,
                     TensorRole::LossStatistics => mesh.group_of(self.rank()).collect(),
-                    TensorRole::LocalMetrics => (0..self.ranks()).collect(),
+                    TensorRole::LocalMetrics | TensorRole::LocalSquares => {
+                        (0..self.ranks()).collect()
+                    }
                     _ => {
                         // Made now as well, so that what cannot be described is refused before the run starts.
                         let minibatch = self.plan.options().minibatch;
@@ -69,6 +74,15 @@ impl Program {
             }
         };
         Ok(Some(BoundExchange::Fixed(Arc::new(exchange))))
+    }
+
+    /// The fastest algorithm for a tensor's exchange; a ring sums in an order of its own, which the reproducible mode rules out.
+    fn algorithm(&self, tensor: &Buffer, members: &[usize]) -> Algorithm {
+        let bytes = (tensor.range.len() * size_of::<f32>()) as u64;
+        match Algorithm::choose(bytes, members.len(), &LinkModel::default()) {
+            Algorithm::Ring if self.plan.options().reproducible => Algorithm::Direct,
+            fastest => fastest,
+        }
     }
 
     /// The exchange for a minibatch of so many samples.

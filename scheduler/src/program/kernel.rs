@@ -66,13 +66,13 @@ impl Kernels {
         network: &Network,
         meshes: &Meshes,
         rank: usize,
+        fusion: &Fusion,
         isa: Isa,
-        fuse: bool,
     ) -> Result<Self, ScheduleError> {
-        let (fusion, caches) = (Fusion::new(network, fuse), detect_caches());
+        let caches = detect_caches();
         let mut layers = Vec::new();
         for layer in network.layers() {
-            let along = Along::new(network, &fusion, layer);
+            let along = Along::new(network, fusion, layer);
             let part = Part { network, meshes, rank };
             let kernel = bind(part, layer, along, isa, caches)
                 .map_err(|source| ScheduleError::Kernel { layer: layer.name.clone(), source })?;

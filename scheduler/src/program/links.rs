@@ -64,6 +64,7 @@ mod tests {
             strategy: Strategy::Data,
             platform,
             fuse: true,
+            ..PlanOptions::default()
         };
         Plan::compile(network, options).unwrap()
     }

@@ -7,9 +7,7 @@
 use std::ops::Range;
 
 use lockstep_comm::{Message, Receive};
-use lockstep_graph::{
-    Extent, Plan, Region, Task, Tensor, TensorRole, Transfer, redistribution, share,
-};
+use lockstep_graph::{Extent, Plan, Region, Task, Tensor, TensorRole, Transfer, redistribution};
 use lockstep_ops::{Layout, TensorLayout};
 
 use super::bind::held_layout;
@@ -59,9 +57,10 @@ pub(super) fn redistribute(
         // Both placements have the same groups, so a transfer lies within the samples of one.
         let mesh = source.placement.mesh;
         transfers.retain_mut(|transfer| {
-            let group = share(minibatch, mesh.groups(), transfer.from / mesh.members());
+            let (groups, group) = (mesh.groups(), transfer.from / mesh.members());
             let all = transfer.region.clone();
-            let part = Region { samples: part.samples(group), ..all.clone() };
+            let samples = part.samples(minibatch, groups, group);
+            let part = Region { samples, ..all.clone() };
             let common = all.intersection(&part);
             transfer.region = common.clone().unwrap_or(all);
             common.is_some()

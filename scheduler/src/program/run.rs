@@ -7,21 +7,22 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use lockstep_graph::{LayerId, Mode, TaskId, TaskKind};
+use lockstep_graph::{LayerId, Mode, REPRODUCIBLE_SLICES, SamplePart, TaskId, TaskKind};
+use lockstep_ops::gradient::{self, SquareSum};
 use lockstep_ops::{
     ActivationBackward, ActivationForward, AddForward, BatchNorm, BatchNormBackward,
-    BatchNormBackwardStats, BatchNormEval, BatchNormForward, BatchNormMerge, BatchNormStats,
-    BiasBackwardWeights, BiasForward, ConcatBackward, ConcatForward, Conv2dBackwardData,
-    Conv2dBackwardWeights, Conv2dForward, DropoutBackward, DropoutForward, DropoutKey,
-    FlattenBackward, FlattenForward, LinearBackwardData, LinearBackwardWeights, LinearForward,
-    LrnBackward, LrnForward, PoolBackward, PoolForward, SoftmaxCrossEntropyForward,
+    BatchNormBackwardStats, BatchNormEval, BatchNormForward, BatchNormMerge, BatchNormRange,
+    BatchNormStats, BiasBackwardWeights, BiasForward, ConcatBackward, ConcatForward,
+    Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, DropoutBackward, DropoutForward,
+    DropoutKey, FlattenBackward, FlattenForward, LinearBackwardData, LinearBackwardWeights,
+    LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, SoftmaxCrossEntropyForward,
     SoftmaxCrossEntropyForwardBackward, SplitSoftmaxCrossEntropyLoss,
     SplitSoftmaxCrossEntropyStatistics, Tiles, block_samples,
     sgd::{self, SgdHyper},
 };
 
-use super::bind::{BoundTask, Buffer, METRICS, Program};
-use super::blocks::LOAD_SAMPLES;
+use super::bind::{BoundTask, Buffer, METRICS, Program, slices};
+use super::blocks::{LOAD_SAMPLES, SUM_CHUNK};
 use super::kernel::Op;
 use super::slices::Slices;
 use crate::iteration::{Iteration, IterationReport};
@@ -86,6 +87,9 @@ impl Program {
             TaskKind::GradientStatistics => context.gradient_statistics(),
             TaskKind::BackwardData => context.backward_data(scratch),
             TaskKind::BackwardWeights => context.backward_weights(scratch),
+            TaskKind::SumGradients => context.sum_gradients(),
+            TaskKind::GradientSquares => context.gradient_squares(),
+            TaskKind::MergeSquares => context.merge_squares(),
             TaskKind::Update => context.update(),
             kind => unreachable!("{kind:?} has no blocks"),
         }
@@ -228,7 +232,11 @@ impl<'a> Context<'a> {
     /// Values a channel of every part of a batch normalization's statistics: of every rank, or of every slice of this one.
     fn counts<'c>(&self, counts: &'c mut Vec<u64>) -> &'c [u64] {
         counts.clear();
-        if self.task.gathered {
+        if self.program.plan.options().reproducible {
+            let maps = self.program.kernel(self.task.layer).layout.maps;
+            let (pixels, slices) = ((maps.h * maps.w) as u64, REPRODUCIBLE_SLICES);
+            counts.extend(self.iteration.counts(slices).map(|samples| samples as u64 * pixels));
+        } else if self.task.gathered {
             let maps = self.program.kernel(self.task.layer).layout.maps;
             let (pixels, groups) = ((maps.h * maps.w) as u64, self.task.mesh.groups());
             counts.extend(self.iteration.counts(groups).map(|samples| samples as u64 * pixels));
@@ -252,9 +260,29 @@ impl<'a> Context<'a> {
         DropoutKey { seed, layer: self.task.layer.index() as u64, step }
     }
 
+    /// The samples of a slice, counted from this rank's first.
+    fn slice_samples(&self, index: usize) -> Range<usize> {
+        let part = SamplePart { index, of: slices(&self.program.plan) };
+        let samples = self.program.part_samples(self.task, part, self.iteration.minibatch);
+        samples.start - self.samples.start..samples.end - self.samples.start
+    }
+
+    /// In the reproducible mode: the slice of this rank's samples that a block is of, and the block within it.
+    fn slice_of_block(&self, norm: &BatchNorm) -> Option<(BatchNormRange, usize)> {
+        self.program.plan.options().reproducible.then(|| {
+            let (index, block) =
+                (self.block / norm.range_blocks(), self.block % norm.range_blocks());
+            (BatchNormRange { samples: self.slice_samples(index), slice: index }, block)
+        })
+    }
+
     fn statistics(&self) {
         let Op::BatchNorm(norm) = self.op() else { unreachable!("only batch normalization") };
         let (src, stats) = (self.read(0), self.write(0));
+        if let Some((range, block)) = self.slice_of_block(norm) {
+            norm.range_stats(block, &range, BatchNormStats { mb: self.mb, src, stats });
+            return;
+        }
         norm.stats(self.block, BatchNormStats { mb: self.mb, src, stats });
     }
 
@@ -282,6 +310,9 @@ impl<'a> Context<'a> {
     /// The sums of a normalization's gradients: of this rank's slices or merged, or of every rank.
     fn gradient_sums(&self, norm: &BatchNorm, operand: usize) -> &'a [f32] {
         let sums = self.read(operand);
+        if self.program.plan.options().reproducible {
+            return sums;
+        }
         let slices = norm.stats_slices(self.mb) * norm.stats_len();
         if self.task.gathered || self.task.merged { sums } else { &sums[..slices] }
     }
@@ -290,7 +321,10 @@ impl<'a> Context<'a> {
         let Op::BatchNorm(norm) = self.op() else { unreachable!("only batch normalization") };
         let (src, diff_dst, saved) = (self.read(0), self.read(1), self.read(2));
         let io = BatchNormBackwardStats { mb: self.mb, src, diff_dst, saved, sums: self.write(0) };
-        norm.backward_stats(self.block, io);
+        match self.slice_of_block(norm) {
+            Some((range, block)) => norm.range_sums(block, &range, io),
+            None => norm.backward_stats(self.block, io),
+        }
     }
 
     /// The labels of the samples that this rank computes; where it has not loaded them all, they are an operand.
@@ -355,20 +389,22 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Sums this rank's losses in sample order; in double precision, kept as two floats. Of members that all know the losses
-    /// of their group's samples, the first counts them.
+    /// Sums this rank's losses in sample order, slice by slice; in double precision, kept as two floats. Of members that all know
+    /// the losses of their group's samples, the first counts them.
     fn metrics(&self, stop: bool) {
         let samples = self.read(0);
         let (losses, correct) = samples.split_at(samples.len() / 2);
         let counts = self.program.rank().is_multiple_of(self.task.mesh.members());
-        let (losses, correct) = if counts { (losses, correct) } else { (&[][..], &[][..]) };
-        let mb = if counts { self.mb } else { 0 };
-        let loss: f64 = losses[..mb].iter().map(|&l| f64::from(l)).sum();
-        let hits: f64 = correct[..mb].iter().map(|&c| f64::from(c)).sum();
-        let high = loss as f32;
-        let low = if high.is_finite() { (loss - f64::from(high)) as f32 } else { 0.0 };
-        let values = [high, low, hits as f32, f32::from(u8::from(stop))];
-        self.write(0).tile(0..METRICS).copy_from_slice(&values);
+        let mut sums = self.write(0);
+        for index in 0..slices(&self.program.plan) {
+            let slice = if counts { self.slice_samples(index) } else { 0..0 };
+            let loss: f64 = losses[slice.clone()].iter().map(|&l| f64::from(l)).sum();
+            let hits: f64 = correct[slice].iter().map(|&c| f64::from(c)).sum();
+            let high = loss as f32;
+            let low = if high.is_finite() { (loss - f64::from(high)) as f32 } else { 0.0 };
+            let values = [high, low, hits as f32, f32::from(u8::from(stop))];
+            sums.tile(index * METRICS..(index + 1) * METRICS).copy_from_slice(&values);
+        }
     }
 
     /// Combines all ranks' sums in rank order.
@@ -503,16 +539,62 @@ impl<'a> Context<'a> {
             Op::BatchNorm(norm) => {
                 // The sums over this rank's samples are the gradients.
                 let diff_bia = diff_bia.expect("batch normalization has shifts");
-                norm.parameter_gradients(self.gradient_sums(norm, 0), diff_wei, diff_bia);
+                let sums = self.gradient_sums(norm, 0);
+                // Slice by slice in the reproducible mode.
+                let slice = self.task.part.map_or(0..sums.len(), |part| {
+                    part.index * norm.stats_len()..(part.index + 1) * norm.stats_len()
+                });
+                norm.parameter_gradients(&sums[slice], diff_wei, diff_bia);
             }
             _ => unreachable!("has no parameters"),
         }
     }
 
+    /// Adds one slice's gradient to another's.
+    fn sum_gradients(&self) {
+        let term = self.read(0);
+        let start = self.block * SUM_CHUNK;
+        let range = start..(start + SUM_CHUNK).min(term.len());
+        let isa = self.program.kernel(self.task.layer).isa();
+        gradient::add(isa, self.write(0).tile(range.clone()), &term[range]);
+    }
+
+    fn gradient_squares(&self) {
+        let update = self.task.update.as_ref().expect("bound with its strip");
+        let isa = self.program.kernel(self.task.layer).isa();
+        let mut squares = SquareSum::default();
+        squares.add(isa, &self.read(0)[update.squares_piece(self.block)]);
+        let place = self.block * SquareSum::LEN..(self.block + 1) * SquareSum::LEN;
+        squares.write(self.write(0).tile(place));
+    }
+
+    /// Exact, so the order of layers, blocks and ranks leaves no trace.
+    fn merge_squares(&self) {
+        let mut sum = SquareSum::default();
+        for operand in 0..self.task.reads.len() {
+            for block in self.read(operand).chunks_exact(SquareSum::LEN) {
+                sum.merge(&SquareSum::read(block));
+            }
+        }
+        sum.write(self.write(0).tile(0..SquareSum::LEN));
+    }
+
+    /// What gradients are multiplied by so that their norm is at most the one asked for.
+    fn clip(&self) -> f32 {
+        let (Some(max_norm), true) = (self.program.clip_norm, self.task.reads.len() > 1) else {
+            return 1.0;
+        };
+        let mut sum = SquareSum::default();
+        for rank in self.read(1).chunks_exact(SquareSum::LEN) {
+            sum.merge(&SquareSum::read(rank));
+        }
+        gradient::clip_coefficient(sum.value(), max_norm)
+    }
+
     fn update(&self) {
         let update = self.task.update.as_ref().expect("bound with its pieces");
         let isa = self.program.kernel(self.task.layer).isa();
-        let gradient = self.read(0);
+        let (gradient, scale) = (self.read(0), self.clip());
         let mut parameters = self.write(0);
         let mut velocity = (self.task.writes.len() > 1).then(|| self.write(1));
         for piece in update.pieces(self.block) {
@@ -523,7 +605,7 @@ impl<'a> Context<'a> {
             let velocity =
                 velocity.as_mut().map(|tiles| tiles.tile(range.start - start..range.end - start));
             let wei = parameters.tile(range.clone());
-            sgd::update(isa, hyper, wei, &gradient[range], velocity);
+            sgd::update_scaled(isa, hyper, scale, wei, &gradient[range], velocity);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lockstep_graph::{LayerId, Meshes, Mode, Network, Plan, TensorRole, strips};
+use lockstep_graph::{Fusion, LayerId, Meshes, Mode, Network, Plan, TensorRole, strips};
 use lockstep_ops::Arena;
 
 use super::kernel::Kernels;
@@ -33,7 +33,7 @@ pub struct ParameterStore {
     kernels: Kernels,
     meshes: Meshes,
     rank: usize,
-    fuse: bool,
+    fusion: Fusion,
     /// Held by whoever touches the arena; true when it was abandoned to exchanges of a failed run.
     abandoned: Mutex<bool>,
 }
@@ -45,9 +45,9 @@ impl ParameterStore {
     /// # Errors
     /// A layer's shape is one that no kernel serves.
     pub fn new(plan: &Plan, rank: usize, isa: lockstep_ops::Isa) -> Result<Self, ScheduleError> {
-        let (network, meshes, fuse) = (plan.network(), plan.meshes(), plan.options().fuse);
+        let (network, meshes) = (plan.network(), plan.meshes());
         let momentum = plan.options().mode == Mode::Train { momentum: true };
-        let kernels = Kernels::new(network, meshes, rank, isa, fuse)?;
+        let kernels = Kernels::new(network, meshes, rank, plan.fusion(), isa)?;
         let mut len = 0;
         let mut take = |n: usize| {
             let start = len;
@@ -75,8 +75,8 @@ impl ParameterStore {
             entries.push(entry);
         }
         let arena = Arena::new(len);
-        let (meshes, abandoned) = (meshes.clone(), Mutex::new(false));
-        Ok(Self { arena, entries, kernels, meshes, rank, fuse, abandoned })
+        let (meshes, fusion) = (meshes.clone(), plan.fusion().clone());
+        Ok(Self { arena, entries, kernels, meshes, rank, fusion, abandoned: Mutex::new(false) })
     }
 
     /// The rank it is for.
@@ -91,9 +91,9 @@ impl ParameterStore {
         &self.meshes
     }
 
-    /// Whether its kernels compute the activations next to them.
-    pub(crate) fn fuse(&self) -> bool {
-        self.fuse
+    /// What its kernels compute along with their own layer.
+    pub(crate) fn fusion(&self) -> &Fusion {
+        &self.fusion
     }
 
     /// Bytes of all its tensors.

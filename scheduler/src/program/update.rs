@@ -7,6 +7,9 @@ use super::kernel::Parts;
 /// Elements of one block: small enough to balance, large enough that its claim costs nothing.
 const CHUNK: usize = 16 * 1024;
 
+/// Elements of one block of a sum of squares, which has a result of its own.
+pub(super) const SQUARES_CHUNK: usize = 256 * 1024;
+
 /// Which elements of a layer's flat parameters one rank updates, and which of them are decayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Update {
@@ -36,6 +39,17 @@ impl Update {
 
     pub(crate) fn blocks(&self) -> usize {
         self.strip.len().div_ceil(CHUNK)
+    }
+
+    /// Blocks of the strip's sum of squares.
+    pub(crate) fn squares_blocks(&self) -> usize {
+        self.strip.len().div_ceil(SQUARES_CHUNK)
+    }
+
+    /// The elements of a block of the strip's sum of squares.
+    pub(crate) fn squares_piece(&self, block: usize) -> Range<usize> {
+        let start = self.strip.start + block * SQUARES_CHUNK;
+        start..(start + SQUARES_CHUNK).min(self.strip.end)
     }
 
     /// The first element of the strip: its velocity is element 0.

@@ -77,6 +77,9 @@ pub(crate) struct Run {
     pub(crate) workers: usize,
     pub(crate) mode: Mode,
     pub(crate) strategy: Strategy,
+    /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks.
+    pub(crate) reproducible: bool,
+    pub(crate) clip_norm: Option<f32>,
     /// Whether activations are computed by the tasks next to them.
     pub(crate) fuse: bool,
     /// Called in the workers of one rank.
@@ -161,8 +164,19 @@ impl Run {
         let (network, sizes) = (Arc::new(network), sizes.to_vec());
         let mode = Mode::Train { momentum: true };
         let (ranks, workers, fuse) = (1, 2, true);
-        let strategy = Strategy::Data;
-        Self { network, sizes, ranks, workers, mode, strategy, fuse, hook: None, act: None }
+        Self {
+            network,
+            sizes,
+            ranks,
+            workers,
+            mode,
+            strategy: Strategy::Data,
+            reproducible: false,
+            clip_norm: None,
+            fuse,
+            hook: None,
+            act: None,
+        }
     }
 
     pub(crate) fn on(self, ranks: usize, workers: usize) -> Self {
@@ -231,6 +245,8 @@ impl Run {
             strategy: self.strategy.clone(),
             platform: Platform::default(),
             fuse: self.fuse,
+            reproducible: self.reproducible,
+            clip: self.clip_norm.is_some(),
         };
         let plan = Plan::compile(Arc::clone(&self.network), options).unwrap();
         let store = Arc::new(ParameterStore::new(&plan, rank, Isa::detect()).unwrap());
@@ -240,7 +256,7 @@ impl Run {
                 store.import(&self.network, layer.id, &param.name, &values).unwrap();
             }
         }
-        let bind = BindOptions { decay_all: true };
+        let bind = BindOptions { decay_all: true, clip_norm: self.clip_norm };
         let program = Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap();
         let hook = self.hook.as_ref().filter(|(on, _)| *on == rank);
         let config = WorkerConfig {

@@ -7,6 +7,7 @@ mod networks;
 mod failure;
 mod stop;
 mod strategies;
+mod reproducible;
 mod minibatches;
 mod same_bits;
 mod fused;

@@ -38,10 +38,15 @@ impl Chain {
             strategy: Strategy::Data,
             platform: Platform::default(),
             fuse: false,
+            ..PlanOptions::default()
         };
         let plan = Plan::compile(network, options)?;
         let store = Arc::new(ParameterStore::new(&plan, 0, Isa::detect())?);
-        let bound = Program::bind(vec![plan], &store, &BindOptions { decay_all: false })?;
+        let bound = Program::bind(
+            vec![plan],
+            &store,
+            &BindOptions { decay_all: false, ..BindOptions::default() },
+        )?;
         let program = bound.into_iter().next().expect("one plan makes one program");
         let config = WorkerConfig {
             workers: job.workers,
