@@ -278,8 +278,15 @@ impl Session {
                 &self.program.accesses(task, iteration.minibatch),
                 |t| self.program.task_name(TaskId::from_index(t)).to_owned(),
             );
-            if let Some(exchange) = self.program.exchange(task, iteration.minibatch) {
-                let step = iteration.step;
+            let exchange = self.program.exchange(task, iteration.minibatch);
+            let step = iteration.step;
+            let blocks = match &self.drill {
+                Some(drill) => drill.blocks_per_task,
+                None => self.program.blocks(task, &iteration),
+            };
+            // Subtle: before others can finish the iteration, which is given back only if nobody holds it.
+            drop(iteration);
+            if let Some(exchange) = exchange {
                 let token = (slot * self.program.n_tasks() + task.index()) as u64;
                 let now = self.began.elapsed().as_nanos();
                 // A run of 584 years would overflow this.
@@ -291,10 +298,6 @@ impl Session {
                 }
                 continue;
             }
-            let blocks = match &self.drill {
-                Some(drill) => drill.blocks_per_task,
-                None => self.program.blocks(task, &iteration),
-            };
             if blocks == 0 {
                 self.count_successors_down(instance, &mut ready);
                 continue;
