@@ -198,6 +198,9 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool>
 
 impl Sweep<'_> {
     /// The kernel rows that meet more than padding on any of the lines whose staged rows begin at `staged_rows`.
+    ///
+    /// Which lines are in a tile together depends on the minibatch. Rows of padding that one line meets because another
+    /// does not add zeros to its sums, which changes no bit but the sign of a sum that underflowed to zero.
     #[inline(always)]
     fn kernel_rows<const ROWS: usize>(&self, staged_rows: [usize; ROWS]) -> Range<usize> {
         let (mut first, mut end) = (self.taps.rows, 0);

@@ -17,6 +17,9 @@ use crate::simd::{Kernel, Simd};
 /// Neighbors whose squares are summed first. Cuts of a gradient must not divide them.
 const GROUP: usize = 16;
 
+/// Elements from those at work to those asked for: adding digits keeps a core from looking that far by itself.
+const AHEAD: usize = 1024;
+
 /// Bits of a digit.
 const DIGIT_BITS: u32 = 16;
 
@@ -199,9 +202,12 @@ impl Kernel for AddSquares<'_> {
     // Doubles are not among the vectors of `Simd`. The compiler makes vectors of these loops, of the width of the
     // instruction set, and the order of the additions is written out, so that bits do not depend on it.
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, simd: S) {
         let mut groups = self.piece.chunks_exact(GROUP);
+        let mut at = 0;
         for group in &mut groups {
+            simd.prefetch(self.piece, at + AHEAD);
+            at += GROUP;
             self.sum.add_group(squares(group.first_chunk().expect("a whole group")));
         }
         let rest = groups.remainder();

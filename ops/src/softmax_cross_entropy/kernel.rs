@@ -30,10 +30,11 @@ impl Kernel for Samples<'_> {
             let first = src[..label].iter().all(|&x| x < max);
             correct[sample] = f32::from(u8::from(first && src[label] == max));
 
-            let diff_src = gradient
-                .as_mut()
-                .map(|(_, diff_src)| &mut diff_src[sample * sample_len..][..sample_len]);
-            let sums = row.exponentials(simd, max, diff_src);
+            let at = sample * sample_len..(sample + 1) * sample_len;
+            let sums = match &mut gradient {
+                Some((_, diff_src)) => row.sums_to(simd, max, &mut diff_src[at.clone()]),
+                None => row.sums(simd, max),
+            };
             let uniform = desc.label_smoothing / desc.classes as f32;
             let certain = 1.0 - desc.label_smoothing;
             // ln p[c] is (src[c] - max) - ln(sum): small terms first, which a large max would swallow.
@@ -44,7 +45,7 @@ impl Kernel for Samples<'_> {
             losses[sample] = loss;
 
             if let Some((scale, diff_src)) = &mut gradient {
-                let diff_src = &mut diff_src[sample * sample_len..][..sample_len];
+                let diff_src = &mut diff_src[at];
                 let inverse = 1.0 / sums.exponentials;
                 row.subtract_uniform(simd, diff_src, *scale * inverse, *scale * uniform);
                 diff_src[label] -= *scale * certain;

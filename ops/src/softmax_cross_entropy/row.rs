@@ -29,36 +29,50 @@ impl Row<'_> {
     #[inline(always)]
     pub(super) fn max<S: Simd>(&self, simd: S) -> f32 {
         let mut max = simd.splat(f32::NEG_INFINITY);
-        self.for_each_vector(simd, |_, _, x| max = simd.max(max, x));
+        for (at, logits) in (0..).step_by(S::LANES).zip(self.logits.chunks_exact(S::LANES)) {
+            max = simd.max(max, self.vector(simd, at, logits));
+        }
         let mut lanes = [0.0; MAX_LANES];
         simd.store(&mut lanes, max);
-        lanes[..S::LANES]
-            .iter()
-            .fold(f32::NEG_INFINITY, |max, &x| if x > max || x.is_nan() { x } else { max })
+        let mut max = f32::NEG_INFINITY;
+        for &x in &lanes[..S::LANES] {
+            max = if x > max || x.is_nan() { x } else { max };
+        }
+        max
     }
 
-    /// Sums the exponentials, and leaves them in `out` if there is one.
+    /// Sums the exponentials.
     #[inline(always)]
-    pub(super) fn exponentials<S: Simd>(
-        &self,
-        simd: S,
-        max: f32,
-        mut out: Option<&mut [f32]>,
-    ) -> Sums {
+    pub(super) fn sums<S: Simd>(&self, simd: S, max: f32) -> Sums {
+        self.exponentials::<S, false>(simd, max, &mut [])
+    }
+
+    /// Sums the exponentials, and leaves them in `out`.
+    #[inline(always)]
+    pub(super) fn sums_to<S: Simd>(&self, simd: S, max: f32, out: &mut [f32]) -> Sums {
+        self.exponentials::<S, true>(simd, max, out)
+    }
+
+    // Loops, not closures: what a closure does is a function of its own, which the compiler does not inline where there are
+    // several kernels, and then each vector operation in it is a call (1000 classes of 64 samples: 1.18 ms, not 0.04).
+    #[inline(always)]
+    fn exponentials<S: Simd, const KEEP: bool>(&self, simd: S, max: f32, out: &mut [f32]) -> Sums {
         let max = simd.splat(max);
         let (mut exponentials, mut distances) = (simd.zero(), simd.zero());
-        self.for_each_vector(simd, |at, filled, x| {
+        for (at, logits) in (0..).step_by(S::LANES).zip(self.logits.chunks_exact(S::LANES)) {
+            let x = self.vector(simd, at, logits);
             let e = exp(simd, simd.sub(x, max));
             exponentials = simd.add(exponentials, e);
             let distance = simd.sub(max, x);
             // A padded lane is infinitely far away.
+            let filled = self.classes - at;
             let distance =
                 if filled < S::LANES { simd.keep_first(distance, filled) } else { distance };
             distances = simd.add(distances, distance);
-            if let Some(out) = &mut out {
+            if KEEP {
                 simd.store(&mut out[at..], e);
             }
-        });
+        }
         Sums { exponentials: simd.reduce_add(exponentials), distances: simd.reduce_add(distances) }
     }
 
@@ -80,21 +94,17 @@ impl Row<'_> {
         }
     }
 
-    /// Calls `f` with each vector's place, number of classes (possibly more than lanes) and logits, where padded
-    /// lanes are minus infinity: nothing to a maximum or to a sum of exponentials.
+    /// The logits from class `at` on, where padded lanes are minus infinity: nothing to a maximum or to a sum of
+    /// exponentials.
     #[inline(always)]
-    fn for_each_vector<S: Simd>(&self, simd: S, mut f: impl FnMut(usize, usize, S::F32)) {
-        for (vector, logits) in self.logits.chunks_exact(S::LANES).enumerate() {
-            let at = vector * S::LANES;
-            let filled = self.classes - at;
-            let mut x = simd.load(logits);
-            if filled < S::LANES {
-                let outside = simd.splat(f32::NEG_INFINITY);
-                let lanes = simd.load(&LANE_NUMBERS);
-                x = simd.select_gt(simd.splat(filled as f32), lanes, x, outside);
-            }
-            f(at, filled, x);
+    fn vector<S: Simd>(&self, simd: S, at: usize, logits: &[f32]) -> S::F32 {
+        let x = simd.load(logits);
+        let filled = self.classes - at;
+        if filled >= S::LANES {
+            return x;
         }
+        let outside = simd.splat(f32::NEG_INFINITY);
+        simd.select_gt(simd.splat(filled as f32), simd.load(&LANE_NUMBERS), x, outside)
     }
 }
 

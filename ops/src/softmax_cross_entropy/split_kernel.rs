@@ -77,8 +77,7 @@ impl Kernel for StatisticsOfSamples<'_> {
             let row = Row { logits, classes: desc.classes_here };
             let max = row.max(simd);
             // Where all logits are minus infinity, others' may not be, and then these count as zero.
-            let sums =
-                row.exponentials(simd, if max == f32::NEG_INFINITY { 0.0 } else { max }, None);
+            let sums = row.sums(simd, if max == f32::NEG_INFINITY { 0.0 } else { max });
             let (label_logit, label) = match place(desc, label) {
                 None => (f32::NEG_INFINITY, LABEL_ELSEWHERE),
                 Some(place) => {
@@ -142,7 +141,7 @@ impl Kernel for LossOfSamples<'_> {
                 let at: Range<usize> = sample * sample_len..(sample + 1) * sample_len;
                 let row = Row { logits: &src[at.clone()], classes: desc.classes_here };
                 let diff_src = &mut diff_src[at];
-                row.exponentials(simd, total.max, Some(&mut *diff_src));
+                row.sums_to(simd, total.max, diff_src);
                 let inverse = 1.0 / total.exponentials;
                 row.subtract_uniform(simd, diff_src, *scale * inverse, *scale * uniform);
                 if let Some(place) = place(desc, label) {

@@ -105,7 +105,7 @@ fn layer(in_features: usize, out_features: usize) -> LinearDesc {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn samples_of_any_layer(
