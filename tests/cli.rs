@@ -435,14 +435,6 @@ fn a_network_is_measured_in_both_modes() {
 }
 
 #[test]
-fn a_network_is_measured_on_ranks() {
-    let args = ["net", "--net", "mlp", "--batch", "6", "--ranks", "2", "--workers", "1"];
-    let (rows, _) = bench_rows(&[&args[..], &["--runs", "1", "--steps", "3"]].concat());
-    assert_eq!((&rows[0]["ranks"], &rows[0]["workers"]), (&2.into(), &1.into()));
-    assert!(rows[0]["shares"]["linear"].as_f64().unwrap() > 0.0, "{rows:?}");
-}
-
-#[test]
 fn layers_are_measured_pass_by_pass() {
     let args = ["ops", "--only", "lenet", "--batch", "2", "--linear-batch", "1,3"];
     let (rows, printed) =
@@ -467,8 +459,28 @@ fn layers_are_measured_pass_by_pass() {
 }
 
 #[test]
+fn a_network_is_measured_on_ranks() {
+    let args = ["net", "--net", "lenet", "--ranks", "2", "--workers", "1"];
+    let more = ["--batch-per-rank", "4", "--runs", "1", "--steps", "3"];
+    let (rows, printed) = bench_rows(&[&args[..], &more].concat());
+    let row = &rows[0];
+    assert_eq!(row["workers"], 1);
+    assert!(row["shares"]["linear"].as_f64().unwrap() > 0.0, "{row}");
+    assert_eq!(
+        (&row["ranks"], &row["batch"], &row["transport"]),
+        (&2.into(), &8.into(), &"local".into())
+    );
+    assert!(row["exchanges"]["exposed_ms"].as_f64().unwrap() >= 0.0, "{row}");
+    // Every parameter goes once as a partial sum and once as a new value.
+    assert!(row["exchanges"]["bytes_sent"].as_f64().unwrap() > 2.0 * 4.0 * 431_080.0, "{row}");
+    assert!(printed.contains("exchanges, a step"), "{printed}");
+}
+
+#[test]
 fn benchmarks_refuse_what_makes_no_sense() {
     refuses(&["bench", "net", "--batch", "0"], 2, &["--batch"]);
+    refuses(&["bench", "net", "--batch-per-rank", "0"], 2, &["--batch-per-rank"]);
+    refuses(&["bench", "net", "--strategy", "none"], 2, &["none"]);
     refuses(&["bench", "net", "--steps", "0"], 2, &["--steps"]);
     refuses(&["bench", "net", "--seconds=-1"], 2, &["--seconds"]);
     refuses(&["bench", "ops", "--layer", "vgg_c99"], 2, &["vgg_c99", "--list"]);

@@ -247,3 +247,21 @@ fn another_mpis_launcher_is_found_out() {
     assert!(!output.status.success(), "{text}");
     assert!(text.contains("built against another MPI"), "{text}");
 }
+
+#[test]
+fn a_network_is_measured_over_all_ranks_and_told_by_the_first() {
+    let out = tempfile::tempdir().unwrap();
+    let file = out.path().join("rows.json");
+    let args = ["bench", "net", "--net", "lenet", "--batch-per-rank", "8", "--steps", "4"];
+    let more = ["--runs", "1", "--workers", "1", "--json", file.to_str().unwrap()];
+    let (output, _) = mpirun(3, &[], &[&args[..], &more].concat());
+    assert!(output.status.success(), "{}", text(&output));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(printed.matches("samples/s").count(), 1, "{printed}");
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!((&rows[0]["ranks"], &rows[0]["batch"]), (&3.into(), &24.into()));
+    // Partial sums of two strips out of three, and its own strip to two others: 431 080 parameters of four bytes.
+    let sent = rows[0]["exchanges"]["most_bytes_sent"].as_f64().unwrap();
+    let expected = 431_080.0 * 4.0 * 4.0 / 3.0;
+    assert!((sent / expected - 1.0).abs() < 0.1, "{sent} bytes, some {expected} expected");
+}
