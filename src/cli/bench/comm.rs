@@ -182,7 +182,9 @@ fn rank(args: &Args, endpoint: impl Into<Endpoint>) -> Result<(), RunError> {
 fn measure(comm: &Communicator, bytes: usize, runs: usize) -> Result<Vec<Row>, RunError> {
     let (len, ranks) = ((bytes / size_of::<f32>()).max(1), comm.n_ranks());
     let pairs = (BYTES_A_RUN / bytes).clamp(1, MOST_PAIRS);
-    let algorithms = Algorithm::ALL.into_iter().filter(|a| a.among(ranks) == *a);
+    // Between two ranks all are the same.
+    let differ = |algorithm: &Algorithm| *algorithm == Algorithm::Direct || ranks > 2;
+    let algorithms = Algorithm::ALL.into_iter().filter(|a| a.among(ranks) == *a).filter(differ);
     let mut systems = Vec::new();
     for (id, algorithm) in (0..).step_by(2).zip(algorithms) {
         let pair = ExchangePair::new(comm, len, algorithm, (id, 1))?;
