@@ -514,6 +514,35 @@ fn dispatch_is_measured_beside_rayon_and_deques() {
 }
 
 #[test]
+fn exchanges_are_measured_by_size_and_algorithm() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("comm.json");
+    let sizes = ["--min-bytes", "4096", "--max-bytes", "65536", "--runs", "1"];
+    let args = ["bench", "comm", "--ranks", "4", "--json", path.to_str().unwrap()];
+    let printed = succeeds(&[&args[..], &sizes].concat());
+    let results: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let rows = results["rows"].as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| (&row["bytes"], &row["system"])).collect();
+    let mut expected = Vec::new();
+    for bytes in [4096, 16_384, 65_536] {
+        expected.extend(["direct", "ring", "halving"].map(|system| (bytes.into(), system.into())));
+    }
+    let expected: Vec<_> = expected.iter().map(|(bytes, system)| (bytes, system)).collect();
+    assert_eq!(names, expected);
+    for row in rows {
+        // A rank sends three quarters of the tensor twice.
+        let sent = 1.5 * row["bytes"].as_f64().unwrap();
+        let rate = sent / row["pair_us"].as_f64().unwrap();
+        assert!((rate / row["mbytes_per_s"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{row}");
+    }
+    assert!(results["link"]["seconds_per_byte"].as_f64().unwrap() > 0.0, "{results}");
+    assert!(printed.contains("urgent: "), "{printed}");
+    refuses(&["bench", "comm", "--max-bytes", "100"], 2, &["--max-bytes", "1024"]);
+    refuses(&["bench", "comm", "--window", "0"], 2, &["--window"]);
+}
+
+#[test]
 fn a_plan_tells_blocking_and_time_of_each_layer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plan.json");

@@ -40,7 +40,7 @@ const FULLY_STAGED: usize = 2;
 /// Chunks that other exchanges may have staged: one is received while another waits to be added.
 const STAGED: usize = 2;
 
-/// Chunks of a window that are stored in place may be posted ahead at least.
+/// Chunks that may be posted ahead where they are stored in place, if the window is smaller.
 const STORED: usize = 8;
 
 /// Exit code of a job that a failure ends.

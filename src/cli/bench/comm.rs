@@ -112,16 +112,24 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         return Err(bad_flag("--max-bytes", &args.max_bytes, reason));
     }
     match choose_ranks(RankChoice { asked: args.ranks })? {
+        Ranks::InProcess(_) => in_process(args, args.ranks.unwrap_or(2)),
         #[cfg(feature = "mpi")]
         Ranks::Mpi => rank(args, lockstep::comm::MpiEndpoint),
-        _ => std::thread::scope(|scope| {
-            let endpoints = LocalJob::endpoints(args.ranks.unwrap_or(2)).into_iter();
-            let ranks: Vec<_> =
-                endpoints.map(|endpoint| scope.spawn(move || rank(args, endpoint))).collect();
-            let results = ranks.into_iter().map(|rank| rank.join().expect("ranks do not panic"));
-            results.collect::<Vec<_>>().into_iter().collect()
-        }),
+        // Refused before this.
+        #[cfg(not(feature = "mpi"))]
+        Ranks::Mpi => in_process(args, 1),
     }
+}
+
+/// All ranks as threads of this process.
+fn in_process(args: &Args, ranks: usize) -> Result<(), RunError> {
+    std::thread::scope(|scope| {
+        let endpoints = LocalJob::endpoints(ranks).into_iter();
+        let ranks: Vec<_> =
+            endpoints.map(|endpoint| scope.spawn(move || rank(args, endpoint))).collect();
+        let results = ranks.into_iter().map(|rank| rank.join().expect("ranks do not panic"));
+        results.collect::<Vec<_>>().into_iter().collect()
+    })
 }
 
 /// One rank's part; rank 0 tells.
@@ -182,7 +190,9 @@ fn rank(args: &Args, endpoint: impl Into<Endpoint>) -> Result<(), RunError> {
 fn measure(comm: &Communicator, bytes: usize, runs: usize) -> Result<Vec<Row>, RunError> {
     let (len, ranks) = ((bytes / size_of::<f32>()).max(1), comm.n_ranks());
     let pairs = (BYTES_A_RUN / bytes).clamp(1, MOST_PAIRS);
-    let algorithms = Algorithm::ALL.into_iter().filter(|a| a.among(ranks) == *a);
+    // Between two ranks all are the same.
+    let differ = |algorithm: &Algorithm| *algorithm == Algorithm::Direct || ranks > 2;
+    let algorithms = Algorithm::ALL.into_iter().filter(|a| a.among(ranks) == *a).filter(differ);
     let mut systems = Vec::new();
     for (id, algorithm) in (0..).step_by(2).zip(algorithms) {
         let pair = ExchangePair::new(comm, len, algorithm, (id, 1))?;
