@@ -1,0 +1,5 @@
+//! The paper's numbers, and what is chosen for known networks.
+
+mod choices;
+mod equations;
+mod overlap;
