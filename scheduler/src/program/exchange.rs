@@ -89,7 +89,7 @@ impl Program {
 
 /// Lower is more urgent: small statistics that a pass waits for, then parameters by their layer's place in the next
 /// forward pass.
-fn priority(task: &Task) -> u32 {
+pub(crate) fn priority(task: &Task) -> u32 {
     match task.kind {
         TaskKind::Redistribute => 0,
         _ => 1 + u32::try_from(task.layer.index()).expect("layer counts fit in 32 bits"),

@@ -11,6 +11,8 @@ mod store;
 mod update;
 
 pub use bind::{BindOptions, Program};
+pub(crate) use exchange::priority;
+pub(crate) use links::{Links, links};
 pub(crate) use run::Scratch;
 pub(crate) use store::Lease;
 pub use store::{ParameterStore, StoreOptions};

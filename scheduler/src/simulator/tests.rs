@@ -1,0 +1,164 @@
+//! The simulation against the closed overlap model, and what must hold for any network on any machine.
+
+use std::sync::Arc;
+
+use lockstep_graph::{
+    Linear, Mode, Network, NetworkBuilder, Plan, PlanOptions, Platform, SoftmaxCrossEntropy,
+    Strategy, zoo,
+};
+use proptest::prelude::*;
+
+use super::{LayerTimes, ServiceOrder, SimulatedStep, SimulatorOptions, simulate};
+
+fn compile(network: Network, minibatch: usize, ranks: usize, platform: Platform) -> Plan {
+    let options = PlanOptions {
+        minibatch,
+        ranks,
+        mode: Mode::Train { momentum: true },
+        strategy: Strategy::Data,
+        platform,
+        fuse: true,
+    };
+    Plan::compile(Arc::new(network), options).unwrap()
+}
+
+fn both_orders(plan: &Plan, platform: Platform) -> [SimulatedStep; 2] {
+    [ServiceOrder::Fifo, ServiceOrder::Priority].map(|order| {
+        let options = SimulatorOptions { order, ..SimulatorOptions::new(platform) };
+        simulate(plan.tasks(), &options)
+    })
+}
+
+#[test]
+fn efficiencies_of_the_papers_cases_with_all_layers_data_parallel() {
+    let (vgg_rate, overfeat_rate) = (28.0 * 45.5e9, 16.6e9);
+    let cases = [
+        ("vgg-a", 256, 64, vgg_rate, 6.0e9, [0.64, 0.82]),
+        ("vgg-a", 512, 128, vgg_rate, 8.0e9, [0.79, 1.00]),
+        ("overfeat-fast", 256, 64, 88.0 * overfeat_rate, 6.0e9, [0.22, 0.24]),
+        ("vgg-a", 256, 16, vgg_rate, 1.15e9, [0.54, 0.66]),
+        ("overfeat-fast", 256, 16, 86.0 * overfeat_rate, 1.15e9, [0.18, 0.20]),
+        ("cd-dnn", 1024, 16, 4600.0 * 0.269e9, 6.0e9, [0.22, 0.23]),
+    ];
+    for (name, minibatch, ranks, flops_per_s, link_bytes_per_s, expected) in cases {
+        let platform = Platform {
+            flops_per_s,
+            // The closed model has no memory.
+            bytes_per_s: 1e18,
+            link_bytes_per_s,
+            // It has 50 us for a layer's part-reduce and part-broadcast together, whatever the messages.
+            link_latency_s: 25e-6 / (ranks as f64 - 1.0),
+        };
+        let plan = compile(zoo::by_name(name).unwrap(), minibatch, ranks, platform);
+        for (step, expected) in both_orders(&plan, platform).iter().zip(expected) {
+            let got = step.efficiency();
+            let of = format!("{name} {minibatch}/{ranks}");
+            assert!((got - expected).abs() < 0.01, "{of}: {got} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn one_rank_waits_for_nothing() {
+    let platform = Platform::default();
+    let plan = compile(zoo::lenet().unwrap(), 64, 1, platform);
+    for step in both_orders(&plan, platform) {
+        assert_eq!((step.exchange_s, step.bytes_sent), (0.0, 0.0));
+        assert!((step.efficiency() - 1.0).abs() < 1e-9 && step.overlap() == 1.0);
+        assert!((step.compute_s / seconds(&plan, platform, false) - 1.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn the_bubble_is_blamed_on_the_layers_that_are_waited_for() {
+    // 11 million weights in front, none to speak of behind: only the first layer's exchange can be waited for.
+    let mut net = NetworkBuilder::new("front-heavy");
+    let data = net.input("data", 3400).unwrap();
+    let wide = net.linear("wide", data, Linear::new(3400)).unwrap();
+    let narrow = net.linear("narrow", wide, Linear::new(10)).unwrap();
+    net.softmax_cross_entropy("loss", narrow, SoftmaxCrossEntropy::default()).unwrap();
+    let platform = Platform { link_latency_s: 0.0, ..Platform::default() };
+    let plan = compile(net.build().unwrap(), 8, 2, platform);
+    let wide = plan.network().find("wide").unwrap().id.index();
+    let [_, step] = both_orders(&plan, platform);
+    assert!(step.layers[wide].exposed_s > 0.95 * step.exposed_s());
+    assert!(step.exposed_s() > 0.5 * step.exchange_s);
+    assert!((step.layers[wide].bytes_sent - 4.0 * (3400.0 * 3400.0 + 3400.0)).abs() < 1.0);
+}
+
+#[test]
+fn a_small_first_layer_overtakes_a_large_last_one_at_a_chunks_end() {
+    let platform = Platform::default();
+    let plan = compile(zoo::alexnet().unwrap(), 64, 2, platform);
+    let [fifo, priority] = both_orders(&plan, platform);
+    assert!(priority.step_s < 0.9 * fifo.step_s, "{} {}", priority.step_s, fifo.step_s);
+    // In one piece, an exchange is waited for to its end.
+    let whole = SimulatorOptions { chunk_bytes: 1e12, ..SimulatorOptions::new(platform) };
+    let whole = simulate(plan.tasks(), &whole);
+    assert!(whole.step_s > priority.step_s, "{} {}", whole.step_s, priority.step_s);
+}
+
+/// Seconds of all tasks of one kind: exchanges, or all others.
+fn seconds(plan: &Plan, platform: Platform, exchanges: bool) -> f64 {
+    let wanted = plan.tasks().tasks().filter(|t| t.kind.is_communication() == exchanges);
+    wanted.map(|t| platform.seconds(&t.price)).sum()
+}
+
+/// A network of linear layers with some activations.
+fn network(sizes: &[usize]) -> Network {
+    let mut net = NetworkBuilder::new("random");
+    let mut last = net.input("data", sizes[0]).unwrap();
+    for (i, &size) in sizes[1..].iter().enumerate() {
+        last = net.linear(format!("fc{i}"), last, Linear::new(size)).unwrap();
+        if size % 2 == 0 {
+            last = net.tanh(format!("tanh{i}"), last).unwrap();
+        }
+    }
+    let last = net.linear("logits", last, Linear::new(7)).unwrap();
+    net.softmax_cross_entropy("loss", last, SoftmaxCrossEntropy::default()).unwrap();
+    net.build().unwrap()
+}
+
+prop_compose! {
+    fn platforms()(
+        flops in 6.0..13.0_f64,
+        bytes in 7.0..12.0_f64,
+        link in 5.0..11.0_f64,
+        latency in -7.0..-3.0_f64,
+    ) -> Platform {
+        Platform {
+            flops_per_s: 10.0_f64.powf(flops),
+            bytes_per_s: 10.0_f64.powf(bytes),
+            link_bytes_per_s: 10.0_f64.powf(link),
+            link_latency_s: 10.0_f64.powf(latency),
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_iteration_is_no_shorter_than_its_work_and_no_longer_than_all_of_it(
+        sizes in prop::collection::vec(1_usize..600, 1..7),
+        minibatch in 1_usize..100,
+        ranks in 1_usize..9,
+        platform in platforms(),
+    ) {
+        let plan = compile(network(&sizes), minibatch, ranks, platform);
+        let [compute, exchange] = [false, true].map(|e| seconds(&plan, platform, e));
+        for step in both_orders(&plan, platform) {
+            let close = |got: f64, want: f64| (got - want).abs() <= 1e-6 * step.step_s;
+            // Both orders do the same work.
+            prop_assert!(close(step.compute_s, compute), "{step:?}");
+            prop_assert!(close(step.exchange_s, exchange), "{step:?}");
+            prop_assert!(step.step_s >= compute.max(exchange) * (1.0 - 1e-6));
+            prop_assert!(step.step_s <= (compute + exchange) * (1.0 + 1e-6));
+            // What is not computed beside the link is waited for.
+            prop_assert!(close(step.step_s, compute + exchange - step.overlapped_s), "{step:?}");
+            let sum = |value: fn(&LayerTimes) -> f64| step.layers.iter().map(value).sum::<f64>();
+            prop_assert!(close(sum(|l| l.compute_s), compute));
+            prop_assert!(close(sum(|l| l.exchange_s), exchange));
+            prop_assert!(close(sum(|l| l.exposed_s), step.exposed_s()), "{step:?}");
+            prop_assert!((sum(|l| l.bytes_sent) - plan.price().bytes_sent).abs() < 1e-3);
+        }
+    }
+}
