@@ -8,13 +8,14 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use lockstep::RunError;
 use lockstep::graph::{
-    self, Layer, LayerKind, Mode, Network, Plan, PlanOptions, Platform, Strategy, TaskKind,
+    self, Layer, LayerKind, Mode, Network, Plan, PlanOptions, Strategy, TaskKind,
 };
 use lockstep::ops::blocking::{Blocking, CacheBudget, ConvShape, search};
 use lockstep::ops::{Conv2d, Conv2dDesc, Isa, Layout, Linear, LinearDesc, ShapeError, peak};
 use lockstep::scheduler::{Cores, ScheduleError, detect_caches};
 use serde::Serialize;
 
+use super::sharing::{MachineArgs, Sharing};
 use super::{at_least_one, inputs};
 
 /// How long the peak and the bandwidth are measured, each.
@@ -30,7 +31,7 @@ pub(super) struct Args {
     #[arg(long, default_value = "lenet", value_name = "NAME|FILE.json")]
     net: String,
     /// Samples of a minibatch over all ranks
-    #[arg(long, default_value_t = 64, value_name = "B")]
+    #[arg(long, visible_alias = "minibatch", default_value_t = 64, value_name = "B")]
     batch: usize,
     /// Ranks that share it
     #[arg(long, default_value_t = 1, value_name = "R")]
@@ -41,6 +42,8 @@ pub(super) struct Args {
     /// Compute threads of a rank [default: by cores]
     #[arg(long, value_name = "W")]
     workers: Option<usize>,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Write the plan as JSON too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -58,9 +61,9 @@ struct Planned {
     local_batch: usize,
     isa: &'static str,
     workers: usize,
-    /// Measured, of all workers of a rank.
+    /// Of all workers of a rank.
     peak_gflops: f64,
-    /// Measured, of all workers of a rank.
+    /// Of all workers of a rank.
     gbytes_per_s: f64,
     /// Bytes that a block may touch: half of the second level of caches.
     live_bytes: usize,
@@ -69,6 +72,8 @@ struct Planned {
     other_ms: f64,
     /// One training step of one rank, without waiting for others.
     step_ms: f64,
+    /// Where there are several ranks.
+    sharing: Option<Sharing>,
 }
 
 /// A layer with weights.
@@ -105,17 +110,22 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         ("--workers", args.workers),
     ])?;
     let isa = inputs::isa()?;
+    let workers = args.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false));
+    let platform = args.machine.platform((
+        || peak::gflops(isa, MEASURE) * workers as f64,
+        || peak::triad_gbytes(isa, TRIAD_LEN, MEASURE) * workers as f64,
+    ))?;
     let options = PlanOptions {
         minibatch: args.batch,
         ranks: args.ranks,
         mode: Mode::Train { momentum: true },
         strategy: args.strategy.parse::<Strategy>()?,
-        platform: Platform::default(),
+        platform,
         fuse: true,
     };
     let plan = Plan::compile(inputs::network(&args.net)?, options)?;
-    let workers = args.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false));
-    let planned = Planned::new(&plan, isa, workers)?;
+    let mut planned = Planned::new(&plan, isa, workers)?;
+    planned.sharing = (args.ranks > 1).then(|| Sharing::new(&plan, &args.machine));
     planned.print();
     let Some(path) = &args.json else { return Ok(()) };
     let text = serde_json::to_string_pretty(&planned).expect("a plan holds numbers and names");
@@ -138,12 +148,13 @@ impl Planned {
             local_batch: plan.local_minibatch(),
             isa: isa.name(),
             workers,
-            peak_gflops: peak::gflops(isa, MEASURE) * workers as f64,
-            gbytes_per_s: peak::triad_gbytes(isa, TRIAD_LEN, MEASURE) * workers as f64,
+            peak_gflops: plan.options().platform.flops_per_s * 1e-9,
+            gbytes_per_s: plan.options().platform.bytes_per_s * 1e-9,
             live_bytes: budget.live_bytes,
             layers: Vec::new(),
             other_ms: 0.0,
             step_ms: 0.0,
+            sharing: None,
         };
         let mut other_bytes = 0.0;
         for task in plan.tasks().tasks() {
@@ -211,7 +222,7 @@ impl Planned {
             "{net}, minibatch {batch} on {ranks} rank(s): {local_batch} samples a rank, {workers} worker(s), {isa}"
         );
         println!(
-            "peak {:.1} GFLOP/s, memory {:.1} GB/s (measured); blocks of at most {} KB, half of L2",
+            "peak {:.1} GFLOP/s, memory {:.1} GB/s; blocks of at most {} KB, half of L2",
             self.peak_gflops,
             self.gbytes_per_s,
             self.live_bytes >> 10
@@ -249,6 +260,9 @@ impl Planned {
             self.step_ms,
             *local_batch as f64 / self.step_ms * 1e3
         );
+        if let Some(sharing) = &self.sharing {
+            sharing.print();
+        }
     }
 }
 
