@@ -30,7 +30,7 @@
 //! let mut seen = 0;
 //! while let Some(batch) = loader.next() {
 //!     let batch = batch?;
-//!     assert_eq!(batch.samples.len(), batch.ids.len() * 16);
+//!     assert_eq!(batch.samples.len(), batch.labels.len() * 16);
 //!     seen += batch.ids.len();
 //!     loader.recycle(batch);
 //! }

@@ -61,7 +61,8 @@ impl Schedule {
 }
 
 /// Which of `n` things are rank `rank`'s, of `ranks`: in one piece, in order of rank, and no two ranks differ by more than
-/// one (the first `n % ranks` ranks have one more). The piece is empty where there are fewer things than ranks.
+/// one. The piece is empty where there are fewer things than ranks. Pieces nest: each of two ranks' pieces is those of two of
+/// four ranks.
 ///
 /// # Panics
 /// If `rank` is not below `ranks`.
@@ -76,9 +77,12 @@ impl Schedule {
 #[must_use]
 pub fn share(n: usize, ranks: usize, rank: usize) -> Range<usize> {
     assert!(rank < ranks, "rank {rank} of {ranks}");
-    let (each, more) = (n / ranks, n % ranks);
-    let start = rank * each + rank.min(more);
-    start..start + each + usize::from(rank < more)
+    let cut = |rank: usize| {
+        // Exact in 128 bits whatever the sizes; the quotient is at most `n`.
+        let cut = (n as u128 * rank as u128).div_ceil(ranks as u128);
+        usize::try_from(cut).expect("at most n")
+    };
+    cut(rank)..cut(rank + 1)
 }
 
 #[cfg(test)]

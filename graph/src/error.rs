@@ -288,10 +288,31 @@ pub enum GraphError {
         groups: usize,
     },
     /// A strategy that does not exist.
-    #[error("unknown strategy {name:?}: use data")]
+    #[error("unknown strategy {name:?}: {known}")]
     UnknownStrategy {
         /// What was asked for.
         name: String,
+        /// What there is.
+        known: &'static str,
+    },
+    /// A file of strategies that cannot be used.
+    #[error("strategy file {}: {reason}", .path.display())]
+    StrategyFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file of strategies names a layer that cannot be split.
+    #[error(
+        "strategy file {}: {layer} is not a linear layer or a convolution of one group of this network: \
+         name layers with weights, all others follow their input", .path.display()
+    )]
+    StrategyLayer {
+        /// The file.
+        path: PathBuf,
+        /// The layer.
+        layer: String,
     },
 }
 

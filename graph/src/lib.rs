@@ -8,7 +8,7 @@
 //! | build a network | [`NetworkBuilder`] |
 //! | take one that exists | [`zoo`], [`Network::from_json_file`] |
 //! | look at it | [`Network::to_table`], [`Network::to_dot`], [`Network::to_json`] |
-//! | compile it | [`Plan`], [`PlanOptions`], [`Strategy`] |
+//! | compile it | [`Plan`], [`PlanOptions`], [`Strategy`], [`Meshes`] |
 //! | see who holds what | [`Placement`], [`redistribution`], [`share`], [`strips`] |
 //! | see what happens | [`TaskGraph`], [`Task`], [`Price`] |
 //! | weigh computation against communication | [`balance`] |
@@ -47,7 +47,7 @@ mod memory;
 mod compile;
 
 pub use builder::NetworkBuilder;
-pub use compile::{Fusion, Mode, Plan, PlanOptions, Strategy};
+pub use compile::{Fusion, Meshes, Mode, PerLayer, Plan, PlanOptions, Strategy};
 pub use cost::{Platform, Price};
 pub use error::GraphError;
 pub use layer::{
@@ -57,8 +57,8 @@ pub use layer::{
 pub use memory::MemoryPlan;
 pub use network::Network;
 pub use placement::{
-    Extent, FeatureAxis, Mesh, Placement, Region, SampleAxis, Transfer, redistribution, share,
-    strips,
+    Extent, FEATURE_GRAIN, FeatureAxis, Mesh, Placement, Region, SampleAxis, Transfer,
+    redistribution, share, strips,
 };
 pub use shape::{Shape, WrongRank};
 pub use task::{

@@ -56,6 +56,12 @@ impl Mesh {
         self.groups * self.members
     }
 
+    /// The members of a rank's group, ascending. They exchange activations and their gradients with each other.
+    pub fn group_of(self, rank: usize) -> Range<usize> {
+        let first = rank - rank % self.members;
+        first..first + self.members
+    }
+
     /// The ranks that hold the same features as `rank`: one of each group, ascending. They exchange
     /// weight gradients with each other.
     pub fn same_features(self, rank: usize) -> impl Iterator<Item = usize> {
@@ -63,14 +69,21 @@ impl Mesh {
     }
 }
 
+/// Features that stay together where a tensor is split by features: one cache line of values, and a multiple of every
+/// vector's lanes, so that what a rank holds of a blocked tensor is whole vectors wherever it is cut.
+pub const FEATURE_GRAIN: usize = 16;
+
 /// How the feature axis of a tensor lies on the members of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FeatureAxis {
     /// Every member holds all features.
     Replicated,
-    /// Member `m` holds the `m`-th share of the features.
-    Split,
+    /// Member `m` holds the `m`-th share of the features, cut on multiples of `grain` features.
+    Split {
+        /// Features that stay together: [`FEATURE_GRAIN`], or as many flattened features as such a group of channels makes.
+        grain: usize,
+    },
 }
 
 /// How the sample axis of a tensor lies on the groups.
@@ -92,7 +105,8 @@ pub struct Placement {
     pub samples: SampleAxis,
     /// The feature axis.
     pub features: FeatureAxis,
-    /// True where each rank's values are one term of a sum over the groups that still has to be made.
+    /// True where each rank's values are one term of a sum that still has to be made: over the ranks that hold the same
+    /// region.
     pub partial: bool,
 }
 
@@ -132,24 +146,44 @@ pub struct Extent {
 }
 
 impl Placement {
-    /// Samples split over the groups, features as the mesh says, no sums pending.
+    /// Samples split over the groups, features over the members of each, no sums pending.
     #[must_use]
-    pub fn activation(mesh: Mesh) -> Self {
-        let features =
-            if mesh.members() > 1 { FeatureAxis::Split } else { FeatureAxis::Replicated };
+    pub fn activation(mesh: Mesh, grain: usize) -> Self {
+        let split = mesh.members() > 1;
+        let features = if split { FeatureAxis::Split { grain } } else { FeatureAxis::Replicated };
         Self { mesh, samples: SampleAxis::Split, features, partial: false }
+    }
+
+    /// What a layer that reads all features needs: samples split over the groups, every member with all features.
+    #[must_use]
+    pub fn gathered(mesh: Mesh) -> Self {
+        let (samples, features) = (SampleAxis::Split, FeatureAxis::Replicated);
+        Self { mesh, samples, features, partial: false }
+    }
+
+    /// The gradient of what was [`gathered`](Self::gathered): every member holds the term of its own output features.
+    #[must_use]
+    pub fn gathered_gradient(mesh: Mesh) -> Self {
+        Self { partial: mesh.members() > 1, ..Self::gathered(mesh) }
     }
 
     /// No sample axis; every rank that holds a feature holds all of it.
     #[must_use]
-    pub fn parameter(mesh: Mesh) -> Self {
-        Self { samples: SampleAxis::Replicated, ..Self::activation(mesh) }
+    pub fn parameter(mesh: Mesh, grain: usize) -> Self {
+        Self { samples: SampleAxis::Replicated, ..Self::activation(mesh, grain) }
     }
 
     /// A parameter's gradient before its part-reduce: every group holds a term of the sum.
     #[must_use]
-    pub fn parameter_gradient(mesh: Mesh) -> Self {
-        Self { partial: mesh.groups() > 1, ..Self::parameter(mesh) }
+    pub fn parameter_gradient(mesh: Mesh, grain: usize) -> Self {
+        Self { partial: mesh.groups() > 1, ..Self::parameter(mesh, grain) }
+    }
+
+    /// True where every rank holds the same of a tensor of this extent under both, and no sums are pending.
+    #[must_use]
+    pub fn is_same(&self, other: &Placement, extent: Extent) -> bool {
+        let same = |rank| self.region(rank, extent) == other.region(rank, extent);
+        !self.partial && !other.partial && (0..self.mesh.ranks()).all(same)
     }
 
     /// What `rank` holds of a tensor of this extent.
@@ -161,7 +195,11 @@ impl Placement {
             SampleAxis::Replicated => 0..extent.samples,
         };
         let features = match self.features {
-            FeatureAxis::Split => share(extent.features, self.mesh.members, member),
+            FeatureAxis::Split { grain } => {
+                let grains = share(extent.features.div_ceil(grain), self.mesh.members, member);
+                let end = extent.features.min(grains.end * grain);
+                (grains.start * grain).min(end)..end
+            }
             FeatureAxis::Replicated => 0..extent.features,
         };
         Region { samples, features }
@@ -212,12 +250,22 @@ pub fn redistribution(from: &Placement, to: &Placement, extent: Extent) -> Vec<T
     transfers
 }
 
-/// The `part`-th of `parts` contiguous shares of `0..n`; no two shares differ by more than one, the longer ones first.
+/// The `part`-th of `parts` contiguous shares of `0..n`; no two shares differ by more than one, and the first is one of the
+/// longest.
+///
+/// Shares nest: where `parts` is a multiple of `wholes`, each of `wholes` shares is a number of whole shares of `parts`. So a
+/// fixed cut of the minibatch into slices serves any number of ranks that divides it.
+///
+/// # Panics
+/// `parts` is zero.
 #[must_use]
 pub fn share(n: usize, parts: usize, part: usize) -> Range<usize> {
-    let (each, longer) = (n / parts, n % parts);
-    let start = part * each + part.min(longer);
-    start..start + each + usize::from(part < longer)
+    let cut = |part: usize| {
+        // Exact in 128 bits whatever the sizes; the quotient is at most `n`.
+        let cut = (n as u128 * part as u128).div_ceil(parts as u128);
+        usize::try_from(cut).expect("at most n")
+    };
+    cut(part)..cut(part + 1)
 }
 
 /// The strips in which the members of an exchange own a flat tensor of `len` elements: contiguous, in
@@ -238,14 +286,31 @@ mod tests {
     use super::*;
 
     const EXTENT: Extent = Extent { samples: 13, features: 10 };
+    const GRAIN: usize = 2;
 
     #[test]
     fn shares_cover_everything_and_differ_by_at_most_one() {
         for (n, parts) in [(13, 4), (3, 8), (0, 3), (64, 2)] {
             let shares: Vec<_> = (0..parts).map(|p| share(n, parts, p)).collect();
             assert_eq!(shares.iter().map(Range::len).sum::<usize>(), n);
-            assert!(shares.windows(2).all(|w| w[0].end == w[1].start && w[0].len() >= w[1].len()));
-            assert!(shares[0].len() - shares[parts - 1].len() <= 1);
+            assert!(shares.windows(2).all(|w| w[0].end == w[1].start));
+            let least = shares.iter().map(Range::len).min().unwrap();
+            assert!(shares.iter().all(|s| s.len() <= shares[0].len()));
+            assert!(shares[0].len() - least <= 1);
+        }
+    }
+
+    #[test]
+    fn shares_nest() {
+        for n in [0, 1, 13, 64, 1000] {
+            for (wholes, parts) in [(1, 8), (2, 8), (4, 8), (3, 12)] {
+                for whole in 0..wholes {
+                    let each = parts / wholes;
+                    let first = share(n, parts, whole * each).start;
+                    let last = share(n, parts, (whole + 1) * each - 1).end;
+                    assert_eq!(share(n, wholes, whole), first..last);
+                }
+            }
         }
     }
 
@@ -263,9 +328,9 @@ mod tests {
 
     #[test]
     fn model_parallel_members_hold_disjoint_features() {
-        let placement = Placement::activation(Mesh::new(4, 2).unwrap());
-        assert_eq!(placement.region(0, EXTENT), Region { samples: 0..7, features: 0..5 });
-        assert_eq!(placement.region(3, EXTENT), Region { samples: 7..13, features: 5..10 });
+        let placement = Placement::activation(Mesh::new(4, 2).unwrap(), GRAIN);
+        assert_eq!(placement.region(0, EXTENT), Region { samples: 0..7, features: 0..6 });
+        assert_eq!(placement.region(3, EXTENT), Region { samples: 7..13, features: 6..10 });
     }
 
     /// Every value a rank needs arrives exactly once, or once per group where sums are pending.
@@ -274,22 +339,26 @@ mod tests {
         for ranks in [1, 2, 3, 4, 6, 8] {
             let meshes: Vec<_> = (1..=ranks).filter_map(|g| Mesh::new(ranks, g).ok()).collect();
             for (&from, &to) in meshes.iter().flat_map(|a| meshes.iter().map(move |b| (a, b))) {
-                let (from, to) = (Placement::activation(from), Placement::activation(to));
-                let transfers = redistribution(&from, &to, EXTENT);
-                for rank in 0..ranks {
-                    let need = to.region(rank, EXTENT);
-                    let mut seen = vec![0; EXTENT.samples * EXTENT.features];
-                    for t in transfers.iter().filter(|t| t.to == rank) {
-                        for s in t.region.samples.clone() {
-                            for f in t.region.features.clone() {
-                                seen[s * EXTENT.features + f] += 1;
+                let from = Placement::activation(from, GRAIN);
+                let to = [Placement::activation(to, GRAIN), Placement::gathered(to)];
+                for to in to {
+                    let transfers = redistribution(&from, &to, EXTENT);
+                    for rank in 0..ranks {
+                        let need = to.region(rank, EXTENT);
+                        let mut seen = vec![0; EXTENT.samples * EXTENT.features];
+                        for t in transfers.iter().filter(|t| t.to == rank) {
+                            for s in t.region.samples.clone() {
+                                for f in t.region.features.clone() {
+                                    seen[s * EXTENT.features + f] += 1;
+                                }
                             }
                         }
-                    }
-                    for s in 0..EXTENT.samples {
-                        for f in 0..EXTENT.features {
-                            let wanted = need.samples.contains(&s) && need.features.contains(&f);
-                            assert_eq!(seen[s * EXTENT.features + f], usize::from(wanted));
+                        for s in 0..EXTENT.samples {
+                            for f in 0..EXTENT.features {
+                                let wanted =
+                                    need.samples.contains(&s) && need.features.contains(&f);
+                                assert_eq!(seen[s * EXTENT.features + f], usize::from(wanted));
+                            }
                         }
                     }
                 }
@@ -300,8 +369,8 @@ mod tests {
     #[test]
     fn partial_sums_are_collected_from_every_group() {
         let mesh = Mesh::data_parallel(3);
-        let from = Placement::parameter_gradient(mesh);
-        let transfers = redistribution(&from, &Placement::parameter(mesh), EXTENT);
+        let from = Placement::parameter_gradient(mesh, GRAIN);
+        let transfers = redistribution(&from, &Placement::parameter(mesh, GRAIN), EXTENT);
         assert_eq!(transfers.len(), 9);
         assert!(transfers.iter().all(|t| t.add));
     }

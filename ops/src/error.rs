@@ -92,6 +92,18 @@ pub enum ShapeError {
         /// The greatest value allowed.
         max: f32,
     },
+    /// A member's classes go beyond those that there are. Deal out classes 0 to `classes` - 1.
+    #[error("{op}: classes {start}..{end} are not among {classes} classes")]
+    NotAmongClasses {
+        /// The op.
+        op: &'static str,
+        /// The first class of the member.
+        start: usize,
+        /// The class after its last.
+        end: usize,
+        /// All classes.
+        classes: usize,
+    },
     /// A sample has more elements than the op can count.
     #[error("{op}: a sample of {elements} elements exceeds the limit of {limit}")]
     TooManyElements {

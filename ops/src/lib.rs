@@ -66,7 +66,8 @@ pub use rounds::{Pass, Rounds, Turn};
 pub use simd::{Isa, denormals_flushed, flush_denormals};
 pub use softmax_cross_entropy::{
     SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, SoftmaxCrossEntropyForward,
-    SoftmaxCrossEntropyForwardBackward,
+    SoftmaxCrossEntropyForwardBackward, SplitSoftmaxCrossEntropy, SplitSoftmaxCrossEntropyDesc,
+    SplitSoftmaxCrossEntropyLoss, SplitSoftmaxCrossEntropyStatistics,
 };
 pub use tile::{Arena, Tiles};
 pub use touch_log::TouchLog;

@@ -16,6 +16,8 @@ pub struct Iteration {
     pub hyper: SgdHyper,
     /// Seed of what is random within a step (dropout).
     pub seed: u64,
+    /// Global index of every sample of the minibatch, in order; dropout masks are functions of it.
+    pub ids: Vec<u64>,
     /// This rank's share of the minibatch.
     pub samples: LocalSamples,
 }
@@ -23,8 +25,6 @@ pub struct Iteration {
 /// One rank's share of a minibatch; may be empty.
 #[derive(Debug, Clone, Default)]
 pub struct LocalSamples {
-    /// Global index of each sample.
-    pub ids: Vec<u64>,
     /// Values, plain `[sample][channel][row][column]`.
     pub values: Vec<f32>,
     /// Class of each sample.
@@ -32,16 +32,16 @@ pub struct LocalSamples {
 }
 
 impl Iteration {
-    /// Samples of this rank.
+    /// Samples that this rank loads.
     #[must_use]
     pub fn local_minibatch(&self) -> usize {
-        self.samples.ids.len()
+        self.samples.labels.len()
     }
 
-    /// Samples of every rank, ascending by rank: the same rule on all ranks.
-    pub fn counts(&self, ranks: usize) -> impl Iterator<Item = usize> + use<> {
+    /// Samples of each of `groups` groups of ranks, ascending: the same rule on all ranks.
+    pub fn counts(&self, groups: usize) -> impl Iterator<Item = usize> + use<> {
         let minibatch = self.minibatch;
-        (0..ranks).map(move |rank| share(minibatch, ranks, rank).len())
+        (0..groups).map(move |group| share(minibatch, groups, group).len())
     }
 }
 

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::board::{Claim, Place, SLOTS};
 use crate::iteration::{Iteration, LocalSamples};
-use crate::program::{BindOptions, ParameterStore, Program, StoreOptions};
+use crate::program::{BindOptions, ParameterStore, Program};
 use crate::session::{Event, Session};
 
 /// A network bound for training on one rank.
@@ -28,17 +28,17 @@ pub(crate) fn program(network: Network, minibatch: usize) -> Arc<Program> {
         fuse: true,
     };
     let plan = Plan::compile(Arc::clone(&network), options).unwrap();
-    let store = StoreOptions { rank: 0, ranks: 1, momentum: true, fuse: true };
-    let store = Arc::new(ParameterStore::new(&network, isa, store).unwrap());
-    let bind = BindOptions { rank: 0, decay_all: true };
+    let store = Arc::new(ParameterStore::new(&plan, 0, isa).unwrap());
+    let bind = BindOptions { decay_all: true };
     Arc::new(Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap())
 }
 
 /// Data of iteration `index` with `n` samples, of which there are no values.
 pub(crate) fn iteration(index: u64, n: usize) -> Iteration {
-    let samples = LocalSamples { ids: vec![0; n], ..LocalSamples::default() };
+    let samples = LocalSamples { labels: vec![0; n], ..LocalSamples::default() };
+    let ids = vec![0; n];
     let hyper = SgdHyper { lr: 0.1, momentum: 0.9, weight_decay: 0.0, nesterov: false };
-    Iteration { step: index + 1, epoch: 1, minibatch: n, hyper, seed: 0, samples }
+    Iteration { step: index + 1, epoch: 1, minibatch: n, hyper, seed: 0, ids, samples }
 }
 
 /// A session whose blocks are "run" by the test, in any order that the board allows. Nothing is computed.

@@ -203,13 +203,15 @@ impl Session {
 
     /// An exchange in the trace, from its submission to now.
     fn record_exchange(&self, instance: Instance) {
-        let step = self.iteration(instance.slot).step;
+        let iteration = self.iteration(instance.slot);
+        let step = iteration.step;
         if !self.recorder.records(step) || !self.program.trains() {
             return;
         }
         let task = self.program.describe(instance.task);
         let submitted = self.submitted[self.index(instance)].load(Ordering::Relaxed);
-        let exchange = self.program.exchange(instance.task).expect("only exchanges complete here");
+        let exchange = self.program.exchange(instance.task, iteration.minibatch);
+        let exchange = exchange.expect("only exchanges complete here");
         self.recorder.exchange(&ExchangeSpan {
             name: task.name,
             layer: task.layer,
@@ -273,8 +275,9 @@ impl Session {
             self.ledger.enter((slot, task.index()), self.program.accesses(task), |t| {
                 self.program.task_name(TaskId::from_index(t)).to_owned()
             });
-            if let Some(exchange) = self.program.exchange(task) {
-                let step = self.iteration(slot).step;
+            let iteration = self.iteration(slot);
+            if let Some(exchange) = self.program.exchange(task, iteration.minibatch) {
+                let step = iteration.step;
                 let token = (slot * self.program.n_tasks() + task.index()) as u64;
                 let now = self.began.elapsed().as_nanos();
                 // A run of 584 years would overflow this.
@@ -282,13 +285,13 @@ impl Session {
                 self.submitted[self.index(instance)].store(now, Ordering::Relaxed);
                 // A communicator that is gone has failed, and the session with it.
                 if let Some(comm) = self.comm.as_ref().and_then(Weak::upgrade) {
-                    self.program.submit(&comm, exchange, step, token);
+                    self.program.submit(&comm, &exchange, step, token);
                 }
                 continue;
             }
             let blocks = match &self.drill {
                 Some(drill) => drill.blocks_per_task,
-                None => self.program.blocks(task, &self.iteration(slot)),
+                None => self.program.blocks(task, &iteration),
             };
             if blocks == 0 {
                 self.count_successors_down(instance, &mut ready);

@@ -71,8 +71,12 @@ impl Workers {
                     }
                     flush_denormals();
                     let _recording = config.recorder.enter_thread(&format!("worker {index}"));
-                    let mut worker =
-                        Worker { config: &config, scratch: Arena::new(0), counts: Vec::new() };
+                    let mut worker = Worker {
+                        config: &config,
+                        scratch: Arena::new(0),
+                        counts: Vec::new(),
+                        labels: Vec::new(),
+                    };
                     for session in sessions {
                         worker.serve(&session);
                         drop(session);
@@ -117,6 +121,7 @@ struct Worker<'a> {
     config: &'a WorkerConfig,
     scratch: Arena,
     counts: Vec<u64>,
+    labels: Vec<u32>,
 }
 
 impl Worker<'_> {
@@ -165,8 +170,11 @@ impl Worker<'_> {
                 if let Some(drill) = &session.drill {
                     (drill.block)();
                 } else {
-                    let scratch =
-                        Scratch { values: self.scratch.as_slice_mut(), counts: &mut self.counts };
+                    let scratch = Scratch {
+                        values: self.scratch.as_slice_mut(),
+                        counts: &mut self.counts,
+                        labels: &mut self.labels,
+                    };
                     program.run_block(task, block, &iteration, session, scratch);
                 }
                 drop(slice);

@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use lockstep::RunError;
-use lockstep::graph::{
-    self, Layer, LayerKind, Mode, Network, Plan, PlanOptions, Strategy, TaskKind,
-};
+use lockstep::graph::{self, Layer, LayerKind, Mode, Plan, PlanOptions, Strategy, TaskKind};
 use lockstep::ops::blocking::{Blocking, CacheBudget, ConvShape, search};
 use lockstep::ops::{Conv2d, Conv2dDesc, Isa, Layout, Linear, LinearDesc, ShapeError, peak};
 use lockstep::scheduler::{Cores, ScheduleError, detect_caches};
 use serde::Serialize;
 
-use super::sharing::{MachineArgs, Sharing};
+use super::sharing::{MachineArgs, Sharing, strategy_name};
 use super::{at_least_one, inputs};
 
 /// How long the peak and the bandwidth are measured, each.
@@ -36,7 +34,7 @@ pub(super) struct Args {
     /// Ranks that share it
     #[arg(long, default_value_t = 1, value_name = "R")]
     ranks: usize,
-    /// How the ranks share the work: data
+    /// How the ranks share the work: data, model, G=n (n groups), auto or a .json file with one of these a layer
     #[arg(long, default_value = "data", value_name = "STRATEGY")]
     strategy: String,
     /// Compute threads of a rank [default: by cores]
@@ -55,8 +53,7 @@ struct Planned {
     net: String,
     batch: usize,
     ranks: usize,
-    #[serde(skip)]
-    strategy: Strategy,
+    strategy: String,
     /// Samples of the rank with the most.
     local_batch: usize,
     isa: &'static str,
@@ -115,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         || peak::gflops(isa, MEASURE) * workers as f64,
         || peak::triad_gbytes(isa, TRIAD_LEN, MEASURE) * workers as f64,
     ))?;
-    let options = PlanOptions {
+    let mut options = PlanOptions {
         minibatch: args.batch,
         ranks: args.ranks,
         mode: Mode::Train { momentum: true },
@@ -123,9 +120,14 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         platform,
         fuse: true,
     };
-    let plan = Plan::compile(inputs::network(&args.net)?, options)?;
+    let network = inputs::network(&args.net)?;
+    let strategies = args.machine.compare(&network, &options)?;
+    if let (Strategy::Auto, Some(best)) = (&options.strategy, strategies.first()) {
+        options.strategy = best.strategy.clone();
+    }
+    let plan = Plan::compile(network, options)?;
     let mut planned = Planned::new(&plan, isa, workers)?;
-    planned.sharing = (args.ranks > 1).then(|| Sharing::new(&plan, &args.machine));
+    planned.sharing = (args.ranks > 1).then(|| Sharing::new(&plan, &args.machine, &strategies));
     planned.print();
     let Some(path) = &args.json else { return Ok(()) };
     let text = serde_json::to_string_pretty(&planned).expect("a plan holds numbers and names");
@@ -144,7 +146,7 @@ impl Planned {
             net: network.name().to_owned(),
             batch: plan.options().minibatch,
             ranks: plan.options().ranks,
-            strategy: plan.options().strategy,
+            strategy: plan.options().strategy.to_string(),
             local_batch: plan.local_minibatch(),
             isa: isa.name(),
             workers,
@@ -166,7 +168,7 @@ impl Planned {
                         .tasks()
                         .any(|t| t.layer == task.layer && t.kind == TaskKind::BackwardData);
                     let layer = network.layer(task.layer);
-                    let row = planned.layer(network, layer, isa, has_data_gradient);
+                    let row = planned.layer(plan, layer, isa, has_data_gradient);
                     let row = row.map_err(|source| {
                         let layer = layer.name.clone();
                         ScheduleError::Kernel { layer, source }
@@ -184,13 +186,13 @@ impl Planned {
 
     fn layer(
         &self,
-        network: &Network,
+        plan: &Plan,
         layer: &Layer,
         isa: Isa,
         has_data_gradient: bool,
     ) -> Result<LayerRow, ShapeError> {
         let Loops { shape, groups, forward_blocks, backward_data_blocks, backward_weights_blocks } =
-            loops(network, layer, isa, self.local_batch)?;
+            loops(plan, layer, isa)?;
         let budget = CacheBudget { live_bytes: self.live_bytes };
         let Blocking { block, traversal, bytes_per_flop, .. } = search(&shape, budget, isa.lanes());
         let flops = shape.flops() * groups as f64;
@@ -199,7 +201,7 @@ impl Planned {
         let memory_ms = flops * bytes_per_flop / self.gbytes_per_s * 1e-6;
         Ok(LayerRow {
             layer: layer.name.clone(),
-            strategy: self.strategy.to_string(),
+            strategy: strategy_name(plan.meshes().mesh(layer.id)),
             mb: block.mb,
             ic: block.ic,
             oc: block.oc,
@@ -217,9 +219,9 @@ impl Planned {
     }
 
     fn print(&self) {
-        let Self { net, batch, ranks, local_batch, isa, workers, .. } = self;
+        let Self { net, batch, ranks, strategy, local_batch, isa, workers, .. } = self;
         println!(
-            "{net}, minibatch {batch} on {ranks} rank(s): {local_batch} samples a rank, {workers} worker(s), {isa}"
+            "{net}, minibatch {batch} on {ranks} rank(s), strategy {strategy}: {local_batch} samples a rank, {workers} worker(s), {isa}"
         );
         println!(
             "peak {:.1} GFLOP/s, memory {:.1} GB/s; blocks of at most {} KB, half of L2",
@@ -271,7 +273,8 @@ fn is_blocked(layer: &Layer) -> bool {
     matches!(layer.kind, LayerKind::Conv2d(_) | LayerKind::Linear(_))
 }
 
-/// The loop nest of a layer, of one of its groups, and the blocks that its kernels cut the passes into.
+/// The loop nest of a layer on the rank with the most of it, of one of its groups, and the blocks that its kernels cut the passes
+/// into.
 struct Loops {
     shape: ConvShape,
     groups: usize,
@@ -280,11 +283,15 @@ struct Loops {
     backward_weights_blocks: usize,
 }
 
-fn loops(network: &Network, layer: &Layer, isa: Isa, mb: usize) -> Result<Loops, ShapeError> {
+fn loops(plan: &Plan, layer: &Layer, isa: Isa) -> Result<Loops, ShapeError> {
+    let (network, minibatch) = (plan.network(), plan.options().minibatch);
+    // The first rank has the longest shares.
+    let mb = plan.meshes().samples(layer.id, 0, minibatch).len();
+    let oc = plan.meshes().features(network, layer.id, 0).len();
     let source = network.layer(layer.inputs[0]);
     match &layer.kind {
         LayerKind::Conv2d(conv) => {
-            let desc = conv_desc(source, conv, isa);
+            let desc = conv_desc(source, &graph::Conv2d { oc, ..*conv }, isa);
             let conv = Conv2d::for_caches(desc, isa, detect_caches())?;
             // A plain source has no gradient.
             let plain = desc.src_layout == Layout::Plain;
@@ -299,7 +306,7 @@ fn loops(network: &Network, layer: &Layer, isa: Isa, mb: usize) -> Result<Loops,
         LayerKind::Linear(linear) => {
             let desc = LinearDesc {
                 in_features: source.shape.elements(),
-                out_features: linear.out_features,
+                out_features: oc,
                 bias: linear.bias,
                 src_activation: None,
                 dst_activation: None,

@@ -1,12 +1,15 @@
 //! The part of `lockstep plan` on several ranks: the mesh of each layer, what it exchanges, how much of that the computation hides, why.
 #![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
+use std::sync::Arc;
+
 use clap::{Args as ClapArgs, ValueEnum};
 use lockstep::RunError;
 use lockstep::graph::balance::{LayerChoice, choose_groups};
-use lockstep::graph::{Layer, LayerKind, Mesh, Plan, Platform};
+use lockstep::graph::{Layer, LayerKind, Mesh, Network, Plan, PlanOptions, Platform};
 use lockstep::scheduler::simulator::{
-    LayerTimes, ServiceOrder, SimulatedStep, SimulatorOptions, simulate,
+    Candidate, LayerTimes, ServiceOrder, SimulatedStep, SimulatorOptions, compare_strategies,
+    simulate,
 };
 use serde::Serialize;
 
@@ -19,7 +22,7 @@ pub(super) struct MachineArgs {
     #[arg(long, default_value_t = 1.0, value_name = "GBIT")]
     link_gbit: f64,
     /// What a message takes whatever its size, in microseconds
-    #[arg(long, default_value_t = 50.0, value_name = "US")]
+    #[arg(long, default_value_t = 50.0, value_name = "US", allow_negative_numbers = true)]
     latency_us: f64,
     /// GFLOP/s of all workers of a rank [default: measured]
     #[arg(long, value_name = "F")]
@@ -63,6 +66,18 @@ impl MachineArgs {
         })
     }
 
+    /// Every strategy that is the same for all layers, and the planner's, best first; none on one rank.
+    pub(super) fn compare(
+        &self,
+        network: &Arc<Network>,
+        options: &PlanOptions,
+    ) -> Result<Vec<Candidate>, RunError> {
+        if options.ranks == 1 {
+            return Ok(Vec::new());
+        }
+        Ok(compare_strategies(network, options, &self.options(options.platform))?)
+    }
+
     fn options(&self, platform: Platform) -> SimulatorOptions {
         let order = match self.order {
             Order::Fifo => ServiceOrder::Fifo,
@@ -88,6 +103,16 @@ pub(super) struct Sharing {
     bubble_ms: f64,
     step_ms: f64,
     efficiency: f64,
+    /// What a step would take otherwise, best first.
+    strategies: Vec<StrategyRow>,
+}
+
+/// A strategy for all layers; `auto` is the planner's choice layer by layer.
+#[derive(Debug, Serialize)]
+struct StrategyRow {
+    strategy: String,
+    step_ms: f64,
+    sent_bytes: f64,
 }
 
 /// A layer that has weights or exchanges something; what others take is in the row before them.
@@ -108,7 +133,7 @@ struct Row {
 }
 
 impl Sharing {
-    pub(super) fn new(plan: &Plan, args: &MachineArgs) -> Self {
+    pub(super) fn new(plan: &Plan, args: &MachineArgs, strategies: &[Candidate]) -> Self {
         let options = plan.options();
         let platform = options.platform;
         let step = simulate(plan.tasks(), &args.options(platform));
@@ -116,12 +141,17 @@ impl Sharing {
         let mut rows: Vec<Row> = Vec::new();
         for (layer, choice) in plan.network().layers().iter().zip(&choices) {
             let Some(times) = step.layers.get(layer.id.index()) else { continue };
-            let mesh = options.strategy.mesh(layer.id, options.ranks);
+            let mesh = plan.meshes().mesh(layer.id);
             match rows.last_mut() {
                 Some(last) if !has_row(layer, times) => last.compute_ms += times.compute_s * 1e3,
                 _ => rows.push(Row::new(layer, mesh, times, choice)),
             }
         }
+        let strategies = strategies.iter().map(|candidate| StrategyRow {
+            strategy: candidate.strategy.to_string(),
+            step_ms: candidate.step.step_s * 1e3,
+            sent_bytes: candidate.step.bytes_sent,
+        });
         let SimulatedStep { step_s, compute_s, exchange_s, bytes_sent, messages, .. } = step;
         Self {
             link_gbit: args.link_gbit,
@@ -135,6 +165,7 @@ impl Sharing {
             bubble_ms: step.exposed_s() * 1e3,
             step_ms: step_s * 1e3,
             efficiency: step.efficiency(),
+            strategies: strategies.collect(),
         }
     }
 
@@ -170,6 +201,11 @@ impl Sharing {
             self.messages,
             self.efficiency * 100.0
         );
+        let others = self.strategies.iter().map(|row| {
+            let StrategyRow { strategy, step_ms, sent_bytes } = row;
+            format!("{strategy} {step_ms:.3} ms ({:.1} MB)", sent_bytes / 1e6)
+        });
+        println!("by strategy, best first: {}", others.collect::<Vec<_>>().join(", "));
         for row in self.layers.iter().filter(|row| !row.why.is_empty()) {
             println!("{}: {}", row.layer, row.why);
         }
@@ -191,7 +227,7 @@ impl Row {
             (false, _) => String::new(),
             (true, true) => choice.why.to_string(),
             (true, false) => {
-                format!("asked for; of the planner's choice {}", choice.why)
+                format!("the planner's choice: {}", choice.why)
             }
         };
         Self {
@@ -223,7 +259,8 @@ fn is_free(layer: &Layer) -> bool {
     }
 }
 
-fn strategy_name(mesh: Mesh) -> String {
+/// `data`, `model` or `G=n`.
+pub(super) fn strategy_name(mesh: Mesh) -> String {
     match (mesh.groups(), mesh.members()) {
         (_, 1) => "data".to_owned(),
         (1, _) => "model".to_owned(),

@@ -65,7 +65,8 @@ pub(super) struct Args {
     /// Threads that prepare minibatches, a rank
     #[arg(long, default_value_t = 1, value_name = "N")]
     loader_threads: usize,
-    /// How ranks share the work: data (each has all parameters and a part of the minibatch)
+    /// How ranks share the work of layers with weights: data (a part of the minibatch each), model (a part of the output
+    /// features each), G=n (n groups; data between them, model within), auto, or a .json file with one of these a layer
     #[arg(long, default_value = "data")]
     strategy: String,
     /// Seed of initial weights, sample order and dropout

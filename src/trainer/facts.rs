@@ -2,12 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use lockstep_graph::{LayerId, LayerKind, Network, ParamRole, Statistics};
+use lockstep_graph::{LayerId, LayerKind, Meshes, Network, ParamRole, Statistics};
 
 use super::options::Job;
 
 /// Names and values that must be the same on every rank. Long ones are given by their hash.
-pub(super) fn facts(job: &Job, ranks: usize) -> Vec<(String, String)> {
+pub(super) fn facts(job: &Job, meshes: &Meshes) -> Vec<(String, String)> {
     let options = &job.options;
     let (train, sgd) = (&job.train, &options.sgd);
     let initial = job.initial.as_ref().map(|tensors| {
@@ -20,7 +20,7 @@ pub(super) fn facts(job: &Job, ranks: usize) -> Vec<(String, String)> {
     });
     let facts = [
         ("program version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("ranks", ranks.to_string()),
+        ("ranks", meshes.ranks().to_string()),
         ("network", job.network.name().to_owned()),
         ("network definition", hash(&job.network.to_json())),
         ("parameters", job.network.parameter_count().to_string()),
@@ -28,6 +28,9 @@ pub(super) fn facts(job: &Job, ranks: usize) -> Vec<(String, String)> {
         ("length", format!("{:?}", options.length)),
         ("seed", options.seed.to_string()),
         ("strategy", options.strategy.to_string()),
+        ("groups of the layers", groups(&job.network, meshes)),
+        // Saving is a matter of all ranks where layers are split.
+        ("checkpoints", options.checkpoint.is_some().to_string()),
         ("learning rate", sgd.lr.to_string()),
         ("schedule", sgd.schedule.to_string()),
         ("momentum", sgd.momentum.to_string()),
@@ -48,6 +51,13 @@ pub(super) fn facts(job: &Job, ranks: usize) -> Vec<(String, String)> {
         ),
     ];
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The number of groups of every layer, where not all are data-parallel.
+fn groups(network: &Network, meshes: &Meshes) -> String {
+    let groups: Vec<String> =
+        network.layers().iter().map(|l| meshes.mesh(l.id).groups().to_string()).collect();
+    groups.join(" ")
 }
 
 fn hash(text: &str) -> String {

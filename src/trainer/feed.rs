@@ -58,7 +58,8 @@ impl Feed for LoaderFeed<'_> {
             minibatch: batch.minibatch,
             hyper: self.recipe.hyper(batch.step, batch.epoch),
             seed: self.recipe.seed,
-            samples: LocalSamples { ids: batch.ids, values: batch.samples, labels: batch.labels },
+            ids: batch.ids,
+            samples: LocalSamples { values: batch.samples, labels: batch.labels },
         }))
     }
 
@@ -67,8 +68,8 @@ impl Feed for LoaderFeed<'_> {
     }
 
     fn recycle(&mut self, iteration: Iteration) {
-        let Iteration { step, epoch, minibatch, samples, .. } = iteration;
-        let LocalSamples { ids, values, labels } = samples;
+        let Iteration { step, epoch, minibatch, ids, samples, .. } = iteration;
+        let LocalSamples { values, labels } = samples;
         self.loader.recycle(Batch { step, epoch, minibatch, ids, samples: values, labels });
     }
 }

@@ -12,9 +12,10 @@ use lockstep_data::{Dataset, SampleShape, Synthetic};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy, share};
 use lockstep_ops::Isa;
 use lockstep_ops::sgd::SgdHyper;
+use lockstep_scheduler::simulator::resolve_auto;
 use lockstep_scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, LocalSamples, ParameterStore, Program,
-    Router, StoreOptions, WorkerConfig,
+    Router, WorkerConfig,
 };
 use lockstep_traces::{Recorder, Tally, TallyReport};
 
@@ -189,27 +190,23 @@ fn run_rank(
 /// The program of one rank, with initial parameters.
 fn bind(job: &MeasureJob, rank: usize) -> Result<Arc<Program>, RunError> {
     let (network, ranks) = (&job.network, job.ranks);
-    let momentum = matches!(job.mode, Mode::Train { momentum: true });
-    let store = StoreOptions { rank, ranks, momentum, fuse: true };
-    let store = Arc::new(ParameterStore::new(network, job.isa, store)?);
+    let options = PlanOptions {
+        minibatch: job.minibatch,
+        ranks,
+        mode: job.mode,
+        strategy: job.strategy.clone(),
+        platform: Platform::default(),
+        fuse: true,
+    };
+    let plan = Plan::compile(Arc::clone(network), resolve_auto(network, options)?)?;
+    let store = Arc::new(ParameterStore::new(&plan, rank, job.isa)?);
     for layer in network.layers() {
         for param in &layer.params {
             let values = initial_values(SEED, layer, param);
             store.import(network, layer.id, &param.name, &values)?;
         }
     }
-    let plan = Plan::compile(
-        Arc::clone(network),
-        PlanOptions {
-            minibatch: job.minibatch,
-            ranks,
-            mode: job.mode,
-            strategy: job.strategy,
-            platform: Platform::default(),
-            fuse: true,
-        },
-    )?;
-    let options = BindOptions { rank, decay_all: true };
+    let options = BindOptions { decay_all: true };
     let mut programs = Program::bind(vec![plan], &store, &options)?;
     Ok(Arc::new(programs.pop().expect("one program a plan")))
 }
@@ -224,11 +221,11 @@ fn fixed_iteration(job: &MeasureJob, rank: usize) -> Result<Iteration, RunError>
     for index in share(job.minibatch, job.ranks, rank) {
         let mut values = vec![0.0; shape.values()];
         samples.labels.push(data.read(index, &mut values)?);
-        samples.ids.push(index as u64);
         samples.values.extend(values);
     }
     let minibatch = job.minibatch;
-    Ok(Iteration { step: 0, epoch: 1, minibatch, hyper: HYPER, seed: SEED, samples })
+    let ids = (0..minibatch as u64).collect();
+    Ok(Iteration { step: 0, epoch: 1, minibatch, hyper: HYPER, seed: SEED, ids, samples })
 }
 
 /// Gives the same minibatch to every step, until a rank asks to stop.

@@ -6,8 +6,9 @@ use std::time::Instant;
 use lockstep_comm::{Communicator, agree};
 use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform};
+use lockstep_scheduler::simulator::resolve_auto;
 use lockstep_scheduler::{
-    Executor, IterationReport, ParameterStore, Program, Router, StoreOptions, WorkerConfig,
+    Executor, IterationReport, ParameterStore, Program, Router, WorkerConfig,
 };
 use lockstep_traces::{RankTrace, Recorder, TraceConfig};
 
@@ -84,16 +85,17 @@ impl Rank<'_> {
             Length::Epochs(epochs) => epochs * schedule.steps_per_epoch(),
             Length::Steps(steps) => steps,
         };
+        let plans = self.plans()?;
         if let Some((comm, _)) = &self.comm {
-            agree(comm, &facts(job, self.ranks()))?;
+            agree(comm, &facts(job, plans[0].meshes()))?;
         }
         let trace = self.start_trace()?;
         let recorder = trace.as_ref().map_or_else(Recorder::off, RankTrace::recorder);
         (self.on_recorder)(&recorder);
 
-        let store = self.new_store()?;
+        let store = Arc::new(ParameterStore::new(&plans[0], self.rank(), options.isa)?);
         self.initialize(&store)?;
-        let (train, score) = self.bind(&store)?;
+        let (train, score) = self.bind(plans, &store)?;
         let executor = Executor::start(
             &WorkerConfig {
                 workers: self.threads.workers,
@@ -135,16 +137,6 @@ impl Rank<'_> {
         Ok(Some(started))
     }
 
-    fn new_store(&self) -> Result<Arc<ParameterStore>, RunError> {
-        let options = StoreOptions {
-            rank: self.rank(),
-            ranks: self.ranks(),
-            momentum: self.job.options.sgd.momentum != 0.0,
-            fuse: true,
-        };
-        Ok(Arc::new(ParameterStore::new(&self.job.network, self.job.options.isa, options)?))
-    }
-
     fn initialize(&self, store: &ParameterStore) -> Result<(), RunError> {
         let network = &self.job.network;
         for layer in network.layers() {
@@ -163,34 +155,34 @@ impl Rank<'_> {
         Ok(())
     }
 
-    fn plan(&self, mode: Mode) -> Result<Plan, RunError> {
-        let options = &self.job.options;
-        Ok(Plan::compile(
-            Arc::clone(&self.job.network),
-            PlanOptions {
-                minibatch: options.minibatch,
-                ranks: self.ranks(),
-                mode,
-                strategy: options.strategy,
-                platform: Platform::default(),
-                fuse: true,
-            },
-        )?)
+    /// The training plan and, where there is test data, the scoring plan, by the same strategy.
+    fn plans(&self) -> Result<Vec<Plan>, RunError> {
+        let (network, options) = (&self.job.network, &self.job.options);
+        let train = PlanOptions {
+            minibatch: options.minibatch,
+            ranks: self.ranks(),
+            mode: Mode::Train { momentum: options.sgd.momentum != 0.0 },
+            strategy: options.strategy.clone(),
+            platform: Platform::default(),
+            fuse: true,
+        };
+        let train = resolve_auto(network, train)?;
+        let score = PlanOptions { mode: Mode::Score, ..train.clone() };
+        let mut plans = vec![Plan::compile(Arc::clone(network), train)?];
+        if self.test_data().is_some() {
+            plans.push(Plan::compile(Arc::clone(network), score)?);
+        }
+        Ok(plans)
     }
 
-    /// The training program and, where there is test data, the scoring program, in the same memory.
+    /// The programs of the plans, in the same memory.
     fn bind(
         &self,
+        plans: Vec<Plan>,
         store: &Arc<ParameterStore>,
     ) -> Result<(Arc<Program>, Option<Arc<Program>>), RunError> {
         let options = &self.job.options;
-        let momentum = options.sgd.momentum != 0.0;
-        let mut plans = vec![self.plan(Mode::Train { momentum })?];
-        if self.test_data().is_some() {
-            plans.push(self.plan(Mode::Score)?);
-        }
         let bind = lockstep_scheduler::BindOptions {
-            rank: self.rank(),
             decay_all: options.sgd.decay == super::options::Decay::All,
         };
         let mut programs = Program::bind(plans, store, &bind)?.into_iter().map(Arc::new);
@@ -364,52 +356,60 @@ impl Rank<'_> {
             let own = bench.store.export(network, layer, param)?;
             let bytes = own.iter().flat_map(|v| v.to_le_bytes()).collect();
             let mut mean = vec![0.0_f64; own.len()];
-            for values in comm.all_gather(bytes)? {
+            let all = comm.all_gather(bytes)?;
+            let mesh = bench.store.meshes().mesh(layer);
+            for peer in mesh.same_features(self.rank()) {
+                let values = &all[peer];
                 let (chunks, _) = values.as_chunks::<4>();
                 for (sum, &chunk) in mean.iter_mut().zip(chunks) {
                     *sum += f64::from(f32::from_le_bytes(chunk));
                 }
             }
-            let ranks = self.ranks() as f64;
-            let mean: Vec<f32> = mean.iter().map(|sum| (sum / ranks) as f32).collect();
-            bench.store.import(network, layer, param, &mean)?;
+            let groups = mesh.groups() as f64;
+            let mean: Vec<f32> = mean.iter().map(|sum| (sum / groups) as f32).collect();
+            bench.store.import_share(network, layer, param, &mean)?;
         }
         Ok(())
     }
 
     fn save(&mut self, bench: &Bench) -> Result<(), RunError> {
         let Some(directory) = &self.job.options.checkpoint else { return Ok(()) };
+        let weights = self.weights(&bench.store)?;
         if self.rank() != 0 {
             return Ok(());
         }
-        let path = save_weights(directory, &self.weights(&bench.store)?)?;
+        let path = save_weights(directory, &weights)?;
         if let Some(observer) = &mut self.observer {
             observer.saved(&path);
         }
         Ok(())
     }
 
+    /// All parameters and running statistics in plain order, under PyTorch's names. Where layers are split over ranks, these
+    /// send each other what they have: then all ranks must call it.
     fn weights(&self, store: &ParameterStore) -> Result<Vec<NamedTensor>, RunError> {
-        export_weights(&self.job.network, store)
-    }
-}
-
-/// All parameters and running statistics of a network in plain order, under PyTorch's names.
-pub(super) fn export_weights(
-    network: &Network,
-    store: &ParameterStore,
-) -> Result<Vec<NamedTensor>, RunError> {
-    let mut tensors = Vec::new();
-    for layer in network.layers() {
-        for param in &layer.params {
-            tensors.push(NamedTensor {
-                name: format!("{}.{}", layer.name, param.name),
-                shape: param.shape.clone(),
-                values: store.export(network, layer.id, &param.name)?,
-            });
+        let network = &self.job.network;
+        let mut tensors = Vec::new();
+        for layer in network.layers() {
+            let members = store.meshes().mesh(layer.id).members();
+            for param in &layer.params {
+                let mut values = store.export(network, layer.id, &param.name)?;
+                if let Some((comm, _)) = self.comm.as_ref().filter(|_| members > 1) {
+                    let own = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                    let all = comm.all_gather(own)?;
+                    // The first group's members have all features, in order.
+                    let floats = |bytes: &Vec<u8>| {
+                        let (chunks, _) = bytes.as_chunks::<4>();
+                        chunks.iter().map(|&c| f32::from_le_bytes(c)).collect::<Vec<_>>()
+                    };
+                    values = all[..members].iter().flat_map(floats).collect();
+                }
+                let name = format!("{}.{}", layer.name, param.name);
+                tensors.push(NamedTensor { name, shape: param.shape.clone(), values });
+            }
         }
+        Ok(tensors)
     }
-    Ok(tensors)
 }
 
 /// Scores a data set, which takes a loader's next `steps` minibatches, with a scoring program.

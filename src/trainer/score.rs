@@ -7,9 +7,7 @@ use std::sync::Arc;
 use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy};
 use lockstep_ops::Isa;
-use lockstep_scheduler::{
-    BindOptions, Cores, Executor, ParameterStore, Program, StoreOptions, WorkerConfig,
-};
+use lockstep_scheduler::{BindOptions, Cores, Executor, ParameterStore, Program, WorkerConfig};
 use lockstep_traces::Recorder;
 
 use super::observer::Score;
@@ -53,14 +51,6 @@ impl std::fmt::Debug for ScoreJob {
 pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     check_fit(&job.network, &*job.data)?;
     check_weights(&job.network, &job.weights, &job.weights_path)?;
-    let alone = StoreOptions { rank: 0, ranks: 1, momentum: false, fuse: true };
-    let store = Arc::new(ParameterStore::new(&job.network, job.isa, alone)?);
-    for layer in job.network.layers() {
-        for param in &layer.params {
-            let values = &job.weights[&format!("{}.{}", layer.name, param.name)].values;
-            store.import(&job.network, layer.id, &param.name, values)?;
-        }
-    }
     let plan = Plan::compile(
         Arc::clone(&job.network),
         PlanOptions {
@@ -72,7 +62,14 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
             fuse: true,
         },
     )?;
-    let options = BindOptions { rank: 0, decay_all: true };
+    let store = Arc::new(ParameterStore::new(&plan, 0, job.isa)?);
+    for layer in job.network.layers() {
+        for param in &layer.params {
+            let values = &job.weights[&format!("{}.{}", layer.name, param.name)].values;
+            store.import(&job.network, layer.id, &param.name, values)?;
+        }
+    }
+    let options = BindOptions { decay_all: true };
     let program = Program::bind(vec![plan], &store, &options)?.pop().expect("one program a plan");
     let config = WorkerConfig {
         workers: job.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false)),

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lockstep::graph::zoo;
+use lockstep::graph::{Strategy, zoo};
 use lockstep::ops::Isa;
 use lockstep::ops::sgd::SgdHyper;
 use safetensors::SafeTensors;
@@ -61,6 +61,7 @@ fn read(path: &Path) -> Golden {
     };
     Golden {
         run: Run {
+            strategy: Strategy::Data,
             network: Arc::new(network),
             initial: tensors("init."),
             minibatches: (0..steps)
@@ -119,16 +120,20 @@ fn check(golden: &Golden, run: &Run, what: &str) {
 }
 
 #[test]
-fn runs_agree_with_pytorch_on_every_instruction_set_and_rank_count() {
+fn runs_agree_with_pytorch_on_every_instruction_set_rank_count_and_strategy() {
     for path in golden_runs() {
         let golden = read(&path);
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         for isa in Isa::all_available() {
             check(&golden, &Run { isa, ..golden.run.clone() }, &format!("{name} {}", isa.name()));
         }
-        for ranks in [2, 3, 5] {
-            let run = Run { ranks, workers: 1, ..golden.run.clone() };
-            check(&golden, &run, &format!("{name} on {ranks} ranks"));
+        for ranks in [2, 3, 4, 5, 8] {
+            for strategy in ["data", "model", "G=2", "auto"] {
+                let name = format!("{name} on {ranks} ranks, {strategy}");
+                let strategy: Strategy = strategy.parse().unwrap();
+                let run = Run { ranks, strategy, workers: 1, ..golden.run.clone() };
+                check(&golden, &run, &name);
+            }
         }
     }
 }

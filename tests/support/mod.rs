@@ -10,7 +10,7 @@ use lockstep::ops::Isa;
 use lockstep::ops::sgd::SgdHyper;
 use lockstep::scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, LocalSamples, ParameterStore, Program,
-    Router, ScheduleError, StoreOptions, WorkerConfig,
+    Router, ScheduleError, WorkerConfig,
 };
 use lockstep::traces::Recorder;
 
@@ -29,6 +29,7 @@ pub(crate) struct Run {
     pub(crate) minibatches: Vec<Minibatch>,
     pub(crate) hyper: SgdHyper,
     pub(crate) ranks: usize,
+    pub(crate) strategy: Strategy,
     pub(crate) workers: usize,
     pub(crate) isa: Isa,
 }
@@ -87,10 +88,21 @@ impl Run {
                 .collect();
             ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
         });
-        for other in &results[1..] {
-            assert_eq!(other, &results[0], "ranks disagree");
+        let mut results = results.into_iter();
+        let mut first = results.next().unwrap();
+        for other in results {
+            assert_eq!((&other.losses, &other.correct), (&first.losses, &first.correct));
+            for (name, values) in other.parameters {
+                let known = first.parameters.get_mut(&name).unwrap();
+                for (known, value) in known.iter_mut().zip(values) {
+                    if known.is_nan() {
+                        *known = value;
+                    }
+                    assert!(value.is_nan() || *known == value, "ranks disagree on {name}");
+                }
+            }
         }
-        results.into_iter().next().unwrap()
+        first
     }
 
     fn train_rank(&self, rank: usize, comm: Option<(Arc<Communicator>, Arc<Router>)>) -> Result {
@@ -102,18 +114,17 @@ impl Run {
                 minibatch: capacity,
                 ranks: self.ranks,
                 mode: Mode::Train { momentum },
-                strategy: Strategy::Data,
+                strategy: self.strategy.clone(),
                 platform: Platform::default(),
                 fuse: true,
             },
         )
         .unwrap();
-        let options = StoreOptions { rank, ranks: self.ranks, momentum, fuse: true };
-        let store = Arc::new(ParameterStore::new(&self.network, self.isa, options).unwrap());
+        let store = Arc::new(ParameterStore::new(&plan, rank, self.isa).unwrap());
         self.each_parameter(|layer, param, name| {
             store.import(&self.network, layer, param, &self.initial[name]).unwrap();
         });
-        let bind = BindOptions { rank, decay_all: true };
+        let bind = BindOptions { decay_all: true };
         let program = Arc::new(Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap());
         let config = WorkerConfig {
             workers: self.workers,
@@ -128,7 +139,10 @@ impl Run {
         executor.run(&program, &mut feed).unwrap();
         let mut parameters = BTreeMap::new();
         self.each_parameter(|layer, param, name| {
-            let values = store.export(&self.network, layer, param).unwrap();
+            // What other ranks have is put in its place when all are done.
+            let mut values = vec![f32::NAN; self.initial[name].len()];
+            let share = store.share(&self.network, layer, param).unwrap();
+            values[share].copy_from_slice(&store.export(&self.network, layer, param).unwrap());
             parameters.insert(name.to_owned(), values);
         });
         Result {
@@ -153,10 +167,10 @@ impl Run {
             let mine = share(n, self.ranks, rank);
             let len = m.values.len() / n;
             let samples = LocalSamples {
-                ids: mine.clone().map(|i| (first + i) as u64).collect(),
                 values: m.values[mine.start * len..mine.end * len].to_vec(),
                 labels: m.labels[mine].to_vec(),
             };
+            let ids = (first..first + n).map(|id| id as u64).collect();
             first += n;
             Iteration {
                 step: step as u64 + 1,
@@ -164,6 +178,7 @@ impl Run {
                 minibatch: n,
                 hyper: self.hyper,
                 seed: 1,
+                ids,
                 samples,
             }
         };

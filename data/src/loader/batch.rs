@@ -10,9 +10,9 @@ pub struct Batch {
     pub epoch: u64,
     /// Samples of this step over all ranks: what the mean gradient is taken over.
     pub minibatch: usize,
-    /// Indices, in the data set, of this rank's samples.
+    /// Indices, in the data set, of all samples of the step, over all ranks; this rank's are its [`share`](crate::share).
     pub ids: Vec<u64>,
-    /// This rank's samples as plain NCHW, `ids.len()` times the values of a sample.
+    /// This rank's samples as plain NCHW, `labels.len()` times the values of a sample.
     pub samples: Vec<f32>,
     /// Their labels.
     pub labels: Vec<u32>,

@@ -72,13 +72,13 @@ impl Recipe {
         batch.samples.resize(own.len() * sample_len, 0.0);
         batch.labels.resize(own.len(), 0);
         batch.ids.clear();
-        batch.ids.extend(own.map(|place| order.index(positions.start + place) as u64));
+        batch.ids.extend(positions.map(|position| order.index(position) as u64));
         let piece = (PIECE_BYTES / (sample_len * size_of::<f32>())).max(1);
         batch
             .samples
             .par_chunks_mut(sample_len)
             .zip(&mut batch.labels)
-            .zip(&batch.ids)
+            .zip(&batch.ids[own])
             .with_min_len(piece)
             .try_for_each(|((dst, label), &id)| {
                 if !canceled.load(Ordering::Relaxed) {

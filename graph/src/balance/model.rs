@@ -1,12 +1,12 @@
 //! What every layer costs on every mesh, once and for all: the tables that the search for the best meshes looks things up in.
 
 use super::equations::{VALUE_BYTES, divisors};
-use super::movement::{CHANNEL_GRAIN, Load, Need, Sizes, channels_of};
-use crate::compile::Fusion;
+use super::movement::{Load, Need, Sizes, channels_of};
+use crate::compile::{Fusion, is_splittable};
 use crate::cost::{Platform, Price};
 use crate::layer::{Layer, LayerKind};
 use crate::network::Network;
-use crate::placement::{Mesh, share};
+use crate::placement::{FEATURE_GRAIN, Mesh, share};
 
 /// Values a sample that members of a group exchange for a loss over split classes.
 const LOSS_VALUES: f64 = 4.0;
@@ -140,7 +140,7 @@ impl Maker<'_> {
     fn rule(&self, layer: &Layer) -> Rule {
         match (&layer.kind, layer.inputs.first()) {
             _ if is_splittable(layer) => {
-                let most_members = layer.shape.maps().0.div_ceil(CHANNEL_GRAIN);
+                let most_members = layer.shape.maps().0.div_ceil(FEATURE_GRAIN);
                 let possible = |&i: &usize| self.meshes[i].members() <= most_members;
                 Rule::Free((0..self.meshes.len()).filter(possible).collect())
             }
@@ -216,14 +216,5 @@ impl Maker<'_> {
 
     fn exchange(&self, bytes: f64, messages: f64) -> Exchange {
         Exchange { bytes, seconds: self.platform.seconds(&Price::exchange(bytes, messages)) }
-    }
-}
-
-/// True for layers whose output features can be shared out: each depends on weights of its own.
-pub(super) fn is_splittable(layer: &Layer) -> bool {
-    match &layer.kind {
-        LayerKind::Linear(_) => true,
-        LayerKind::Conv2d(conv) => conv.groups == 1,
-        _ => false,
     }
 }

@@ -2,16 +2,13 @@
 
 use std::ops::Range;
 
-use crate::placement::{Mesh, Region, share};
-
-/// Channels that stay together where a tensor is split by features: whole vectors of every instruction set.
-pub(super) const CHANNEL_GRAIN: usize = 16;
+use crate::placement::{FEATURE_GRAIN, Mesh, Region, share};
 
 /// The sizes of what moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sizes {
     pub(super) samples: usize,
-    /// Features before any flattening: they are split in whole groups of [`CHANNEL_GRAIN`].
+    /// Features before any flattening: they are split in whole groups of [`FEATURE_GRAIN`].
     pub(super) channels: usize,
     /// Values of a sample and channel.
     pub(super) pixels: usize,
@@ -45,8 +42,8 @@ struct Cut {
 
 /// Features of the `member`-th of `members`.
 pub(super) fn channels_of(channels: usize, members: usize, member: usize) -> Range<usize> {
-    let grains = share(channels.div_ceil(CHANNEL_GRAIN), members, member);
-    (grains.start * CHANNEL_GRAIN).min(channels)..(grains.end * CHANNEL_GRAIN).min(channels)
+    let grains = share(channels.div_ceil(FEATURE_GRAIN), members, member);
+    (grains.start * FEATURE_GRAIN).min(channels)..(grains.end * FEATURE_GRAIN).min(channels)
 }
 
 impl Sizes {

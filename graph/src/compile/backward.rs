@@ -35,7 +35,8 @@ impl Lowering<'_> {
             return only;
         }
         let folded = self.fusion.is_folded_into_sum(layer.id);
-        let sum = self.gradient_tensor(layer.id, folded);
+        let of = self.gradient_layer(layer.id, folded);
+        let sum = self.tensor(of, TensorRole::ActivationGradient);
         let bytes = self.activation_bytes(layer.id);
         if folded {
             terms.push(self.activation(layer.id));
@@ -46,15 +47,6 @@ impl Lowering<'_> {
         let operands = Operands::new(terms, [sum]).in_place();
         self.emit(layer, TaskKind::AccumulateGradient, operands, price);
         sum
-    }
-
-    /// A tensor for the gradient of a layer's output; where the gradient of an activation is folded, that of its input.
-    fn gradient_tensor(&mut self, layer: LayerId, folded: bool) -> TensorId {
-        let mut layer = self.network.layer(layer);
-        if folded {
-            layer = self.network.layer(layer.inputs[0]);
-        }
-        self.tensor(layer, TensorRole::ActivationGradient)
     }
 
     fn layer_backward(&mut self, layer: &Layer, gradient: TensorId) {
@@ -80,10 +72,11 @@ impl Lowering<'_> {
     ) -> TensorId {
         let sums = self.tensor(layer, TensorRole::SliceGradientSums);
         let bytes = self.activation_bytes(layer.id);
-        let reads = [self.activation(layer.inputs[0]), gradient, self.batch_statistics(layer)];
+        let source = self.operand(layer, layer.inputs[0]);
+        let reads = [source, gradient, self.batch_statistics(layer)];
         let price = Price::compute(4.0 * bytes / VALUE_BYTES, 2.0 * bytes);
         self.emit(layer, TaskKind::GradientStatistics, Operands::new(reads, [sums]), price);
-        if !self.gathers(statistics) {
+        if !self.gathers(layer.id, statistics) {
             return sums;
         }
         let local = self.tensor(layer, TensorRole::LocalGradientSums);
@@ -106,14 +99,15 @@ impl Lowering<'_> {
         self.layers[layer.id.index()].parameters?;
         let parameter_gradient = self.tensor(layer, TensorRole::ParameterGradient);
         let (reads, price) = match (&layer.kind, sums) {
-            (_, Some(sums)) => {
-                (vec![sums], Price::compute(0.0, 2.0 * Self::parameter_bytes(layer)))
-            }
+            (_, Some(sums)) => (vec![sums], Price::compute(0.0, 2.0 * self.parameter_bytes(layer))),
             (LayerKind::Bias, None) => {
                 let bytes = self.activation_bytes(layer.id);
                 (vec![gradient], Price::compute(bytes / VALUE_BYTES, bytes))
             }
-            _ => (vec![self.activation(layer.inputs[0]), gradient], self.forward_price(layer)),
+            _ => {
+                let source = self.operand(layer, layer.inputs[0]);
+                (vec![source, gradient], self.forward_price(layer))
+            }
         };
         let operands = Operands::new(reads, [parameter_gradient]);
         self.emit(layer, TaskKind::BackwardWeights, operands, price);
@@ -132,19 +126,22 @@ impl Lowering<'_> {
         }
         match &layer.kind {
             // The gradient passes unchanged: the same tensor serves every input.
-            LayerKind::Add | LayerKind::Bias => self.pass_on(&wanted, gradient),
+            LayerKind::Add | LayerKind::Bias => self.pass_on(layer, &wanted, gradient),
             LayerKind::Flatten if self.is_one_pixel(layer.inputs[0]) => {
-                self.pass_on(&wanted, gradient);
+                self.pass_on(layer, &wanted, gradient);
             }
-            _ if self.fusion.is_gradient_folded(layer.id) => self.pass_on(&wanted, gradient),
+            _ if self.fusion.is_gradient_folded(layer.id) => {
+                self.pass_on(layer, &wanted, gradient);
+            }
             _ => self.compute_backward_data(layer, &wanted, gradient, sums),
         }
     }
 
-    fn pass_on(&mut self, inputs: &[LayerId], gradient: TensorId) {
+    fn pass_on(&mut self, layer: &Layer, inputs: &[LayerId], gradient: TensorId) {
         // In reverse, as everything here is: `output_gradient` turns the terms round.
-        for input in inputs.iter().rev() {
-            self.layers[input.index()].gradient_terms.push(gradient);
+        for &input in inputs.iter().rev() {
+            let term = self.returned_gradient(layer, input, gradient);
+            self.layers[input.index()].gradient_terms.push(term);
         }
     }
 
@@ -159,7 +156,7 @@ impl Lowering<'_> {
         gradient: TensorId,
         sums: Option<TensorId>,
     ) {
-        let source = self.activation(layer.inputs[0]);
+        let source = self.operand(layer, layer.inputs[0]);
         let output = self.activation(layer.id);
         let parameters = self.layers[layer.id.index()].parameters;
         let mut reads = vec![gradient];
@@ -175,9 +172,9 @@ impl Lowering<'_> {
             LayerKind::MaxPool(_) | LayerKind::Lrn(_) => reads.push(source),
             LayerKind::BatchNorm(norm) => {
                 let local = sums.expect("batch normalization has gradient sums");
-                let (channels, ..) = layer.shape.maps();
-                let gathered = if self.gathers(norm.statistics) {
-                    self.gather(layer, local, TensorRole::GatheredGradientSums, 2 * channels)
+                let gathered = if self.gathers(layer.id, norm.statistics) {
+                    let peers = self.statistics_peers(layer);
+                    self.gather(layer, local, TensorRole::GatheredGradientSums, peers)
                 } else {
                     local
                 };
@@ -195,24 +192,25 @@ impl Lowering<'_> {
         }
         let mut writes = Vec::new();
         for &input in wanted {
-            writes.push(self.gradient_tensor(input, folded));
+            writes.push(self.operand_gradient(layer, input, folded));
         }
-        for (&input, &term) in wanted.iter().zip(&writes).rev() {
-            self.layers[input.index()].gradient_terms.push(term);
-        }
-        let mut operands = Operands::new(reads, writes);
+        let mut operands = Operands::new(reads, writes.iter().copied());
         if in_place {
             operands = operands.in_place();
         }
         let price = self.forward_price(layer);
         self.emit(layer, TaskKind::BackwardData, operands, price);
+        for (&input, gradient) in wanted.iter().zip(writes).rev() {
+            let term = self.returned_gradient(layer, input, gradient);
+            self.layers[input.index()].gradient_terms.push(term);
+        }
     }
 
     fn pack_weights(&mut self, layer: &Layer) -> TensorId {
         let parameters = self.layers[layer.id.index()].parameters;
         let parameters = parameters.expect("a convolution has weights");
         let packed = self.tensor(layer, TensorRole::BackwardWeights);
-        let price = Price::compute(0.0, 2.0 * Self::parameter_bytes(layer));
+        let price = Price::compute(0.0, 2.0 * self.parameter_bytes(layer));
         self.emit(layer, TaskKind::PackWeights, Operands::new([parameters], [packed]), price);
         packed
     }
@@ -221,7 +219,7 @@ impl Lowering<'_> {
         let parameters = self.layers[layer.id.index()].parameters;
         let parameters = parameters.expect("a layer with a parameter gradient has parameters");
         let groups = self.mesh(layer.id).groups() as f64;
-        let bytes = Self::parameter_bytes(layer);
+        let bytes = self.parameter_bytes(layer);
         let exchange = Price::exchange(bytes * (groups - 1.0) / groups, groups - 1.0);
         if groups > 1.0 {
             let operands = Operands::new([gradient], [gradient]);

@@ -1,6 +1,6 @@
 //! The forward pass and the loss, as tasks.
 
-use super::lowering::{Lowering, METRICS, Operands, VALUE_BYTES};
+use super::lowering::{LOSS_STATISTICS, Lowering, METRICS, Operands, VALUE_BYTES};
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind, Statistics};
 use crate::task::{TaskKind, TensorId, TensorRole};
@@ -36,24 +36,52 @@ impl Lowering<'_> {
     pub(super) fn loss(&mut self, loss: LayerId) {
         let layer = self.network.layer(loss);
         let logits = layer.inputs[0];
+        let scores = self.operand(layer, logits);
+        let labels = self.labels(layer);
+        let mut reads = vec![scores];
+        reads.extend(labels);
+        let bytes = self.activation_bytes(logits);
+        let mesh = self.mesh(loss);
+        if mesh.members() > 1 {
+            // Every member has its own classes: sums over all classes are put together from the members'.
+            let local = self.tensor(layer, TensorRole::LossStatistics);
+            let price = Price::compute(5.0 * bytes / VALUE_BYTES, bytes);
+            let operands = Operands::new(reads.clone(), [local]);
+            self.emit(layer, TaskKind::LossStatistics, operands, price);
+            let values = LOSS_STATISTICS as f64 * self.samples(loss);
+            let peers = (mesh.members(), values);
+            reads.push(self.gather(layer, local, TensorRole::GatheredLossStatistics, peers));
+        }
         let losses = self.tensor(layer, TensorRole::SampleLosses);
         let mut writes = vec![losses];
         if self.trains() && self.layers[logits.index()].needs_gradient {
-            let gradient = self.tensor(self.network.layer(logits), TensorRole::ActivationGradient);
-            self.layers[logits.index()].gradient_terms.push(gradient);
+            let gradient = self.operand_gradient(layer, logits, false);
             writes.push(gradient);
         }
-        let bytes = self.activation_bytes(logits);
-        let operands = Operands::new([self.activation(logits)], writes);
+        let gradient = writes.get(1).copied();
         // Subtract the maximum, exponential, sum, divide, subtract the target: about ten operations a value.
         let price = Price::compute(10.0 * bytes / VALUE_BYTES, 2.0 * bytes);
-        self.emit(layer, TaskKind::Loss, operands, price);
+        self.emit(layer, TaskKind::Loss, Operands::new(reads, writes), price);
+        if let Some(gradient) = gradient {
+            let term = self.returned_gradient(layer, logits, gradient);
+            self.layers[logits.index()].gradient_terms.push(term);
+        }
 
         let metrics = self.tensor(layer, TensorRole::LocalMetrics);
-        let price = Price::compute(2.0 * self.local_minibatch, 8.0 * self.local_minibatch);
+        let samples = self.samples(loss);
+        let price = Price::compute(2.0 * samples, 8.0 * samples);
         self.emit(layer, TaskKind::Metrics, Operands::new([losses], [metrics]), price);
-        let gathered = self.gather(layer, metrics, TensorRole::GatheredMetrics, METRICS);
+        let peers = (self.ranks(), METRICS as f64);
+        let gathered = self.gather(layer, metrics, TensorRole::GatheredMetrics, peers);
         self.emit(layer, TaskKind::Report, Operands::new([gathered], []), Price::default());
+    }
+
+    /// The labels of the samples whose loss this rank computes, where those are not the samples that it loads.
+    fn labels(&mut self, loss: &Layer) -> Option<TensorId> {
+        let loaded = self.labels?;
+        let labels = self.tensor(loss, TensorRole::Labels);
+        self.redistribute(loss, "redistribute_labels", loaded, labels);
+        Some(labels)
     }
 
     /// True where a layer's output has one pixel a channel.
@@ -65,7 +93,14 @@ impl Lowering<'_> {
     fn load(&mut self, layer: &Layer) -> TensorId {
         let activation = self.tensor(layer, TensorRole::Activation);
         let price = Price::compute(0.0, 2.0 * self.activation_bytes(layer.id));
-        self.emit(layer, TaskKind::Load, Operands::new([], [activation]), price);
+        let mut writes = vec![activation];
+        let loss = self.network.loss().expect("a plan is made of a network with a loss");
+        if self.mesh(loss).members() > 1 {
+            let labels = self.tensor(layer, TensorRole::Labels);
+            self.labels = Some(labels);
+            writes.push(labels);
+        }
+        self.emit(layer, TaskKind::Load, Operands::new([], writes), price);
         activation
     }
 
@@ -79,7 +114,7 @@ impl Lowering<'_> {
     }
 
     fn plain_forward(&mut self, layer: &Layer) -> TensorId {
-        let mut reads: Vec<_> = layer.inputs.iter().map(|&i| self.activation(i)).collect();
+        let mut reads: Vec<_> = layer.inputs.iter().map(|&i| self.operand(layer, i)).collect();
         reads.extend(self.parameters(layer));
         let activation = self.tensor(self.written(layer), TensorRole::Activation);
         let mut writes = vec![activation];
@@ -108,15 +143,15 @@ impl Lowering<'_> {
     /// Flops of the layer's samples; bytes of inputs, output and parameters, each once.
     pub(super) fn forward_price(&self, layer: &Layer) -> Price {
         let flops = self.flops(layer.id);
-        let bytes = self.input_bytes(layer)
-            + self.activation_bytes(layer.id)
-            + Self::parameter_bytes(layer);
+        let bytes =
+            self.input_bytes(layer) + self.activation_bytes(layer.id) + self.parameter_bytes(layer);
         Price::compute(flops, bytes)
     }
 
-    /// Flops of a layer's forward pass for this rank's samples.
+    /// Flops of a layer's forward pass for the busiest rank's samples and features.
     fn flops(&self, layer: LayerId) -> f64 {
-        self.network.forward_flops_per_sample(layer) as f64 * self.local_minibatch
+        let flops = self.network.forward_flops_per_sample(layer) as f64;
+        flops * self.samples(layer) * self.feature_share(layer)
     }
 
     /// What an activation that a layer's forward task computes along adds to its price: arithmetic, but no memory.
@@ -134,12 +169,12 @@ impl Lowering<'_> {
             self.emit(layer, TaskKind::Statistics, Operands::new([source], [slices]), price);
             slices
         });
-        let statistics = if self.gathers(statistics) {
+        let statistics = if self.gathers(layer.id, statistics) {
             let local = self.tensor(layer, TensorRole::LocalStatistics);
             let operands = Operands::new([slices], [local]);
             self.emit(layer, TaskKind::MergeStatistics, operands, Price::default());
-            let (channels, ..) = layer.shape.maps();
-            self.gather(layer, local, TensorRole::GatheredStatistics, 2 * channels)
+            let peers = self.statistics_peers(layer);
+            self.gather(layer, local, TensorRole::GatheredStatistics, peers)
         } else {
             slices
         };
@@ -154,6 +189,13 @@ impl Lowering<'_> {
         let price = Price::compute(flops, 2.0 * bytes);
         self.emit(layer, TaskKind::Forward, operands, price);
         activation
+    }
+
+    /// The ranks that have statistics of the same channels of a normalization, and the statistics' number of values.
+    pub(super) fn statistics_peers(&self, layer: &Layer) -> (usize, f64) {
+        let (channels, ..) = layer.shape.maps();
+        let values = 2.0 * channels as f64 * self.feature_share(layer.id);
+        (self.mesh(layer.id).groups(), values)
     }
 
     fn batch_norm_score(&mut self, layer: &Layer) -> TensorId {

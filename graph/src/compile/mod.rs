@@ -4,12 +4,15 @@ mod backward;
 mod forward;
 mod fusion;
 mod lowering;
+mod meshes;
 mod plan;
 mod strategy;
 
 pub use fusion::Fusion;
+pub use meshes::Meshes;
+pub(crate) use meshes::is_splittable;
 pub use plan::{Mode, Plan, PlanOptions};
-pub use strategy::Strategy;
+pub use strategy::{PerLayer, Strategy};
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::fusion::Fusion;
 use super::lowering::Lowering;
+use super::meshes::Meshes;
 use super::strategy::Strategy;
 use crate::cost::{Platform, Price};
 use crate::error::GraphError;
@@ -24,7 +25,7 @@ pub enum Mode {
 }
 
 /// What a network is compiled for.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PlanOptions {
     /// Samples of the largest minibatch, over all ranks.
     pub minibatch: usize,
@@ -34,7 +35,7 @@ pub struct PlanOptions {
     pub mode: Mode,
     /// How the ranks share the work.
     pub strategy: Strategy,
-    /// Machine numbers for priorities.
+    /// Machine numbers for priorities and the planner.
     pub platform: Platform,
     /// Whether activations and their gradients are computed by the tasks next to them ([`Fusion`]). The values are the
     /// same to the bit; the store that the plan is bound to must have been made alike.
@@ -68,6 +69,7 @@ pub struct Plan {
     network: Arc<Network>,
     options: PlanOptions,
     fusion: Fusion,
+    meshes: Meshes,
     tasks: TaskGraph,
 }
 
@@ -75,20 +77,19 @@ impl Plan {
     /// Compiles.
     ///
     /// # Errors
-    /// The minibatch or the number of ranks is zero, or the network has no loss.
+    /// The minibatch or the number of ranks is zero, the network has no loss, or the strategy names a layer that it cannot split.
     pub fn compile(network: Arc<Network>, options: PlanOptions) -> Result<Self, GraphError> {
         if options.minibatch == 0 {
             return Err(GraphError::EmptyMinibatch);
         }
-        if options.ranks == 0 {
-            return Err(GraphError::UnevenMesh { ranks: 0, groups: 0 });
-        }
+        let PlanOptions { minibatch, ranks, strategy, platform, .. } = &options;
+        let meshes = Meshes::new(&network, strategy, *ranks, *minibatch, platform)?;
         let loss = network
             .loss()
             .ok_or_else(|| GraphError::NoLoss { network: network.name().to_owned() })?;
         let fusion = Fusion::new(&network, options.fuse);
-        let tasks = Lowering::new(&network, &options, &fusion).run(loss);
-        Ok(Self { network, options, fusion, tasks })
+        let tasks = Lowering::new(&network, &options, &fusion, &meshes).run(loss);
+        Ok(Self { network, options, fusion, meshes, tasks })
     }
 
     /// The network.
@@ -109,6 +110,12 @@ impl Plan {
         &self.fusion
     }
 
+    /// Which ranks compute what of every layer.
+    #[must_use]
+    pub fn meshes(&self) -> &Meshes {
+        &self.meshes
+    }
+
     /// The tasks of one iteration.
     #[must_use]
     pub fn tasks(&self) -> &TaskGraph {
@@ -120,7 +127,7 @@ impl Plan {
         &mut self.tasks
     }
 
-    /// The most samples a rank has in one minibatch.
+    /// The most samples a rank loads of one minibatch.
     #[must_use]
     pub fn local_minibatch(&self) -> usize {
         share(self.options.minibatch, self.options.ranks, 0).len()

@@ -25,7 +25,7 @@ impl TensorId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub enum TensorRole {
-    /// A layer's output for this rank's samples.
+    /// A layer's output, or a copy of it in the placement that some other layer needs.
     Activation,
     /// The loss's gradient with respect to a layer's output: one consumer's term, or the sum of all.
     ActivationGradient,
@@ -53,6 +53,13 @@ pub enum TensorRole {
     LocalGradientSums,
     /// [`TensorRole::LocalGradientSums`] of every rank.
     GatheredGradientSums,
+    /// The label of each sample, as a number.
+    Labels,
+    /// Where the classes of the loss are split over the members of a group: what each sample's loss needs to know of this
+    /// member's classes.
+    LossStatistics,
+    /// [`TensorRole::LossStatistics`] of every member of the group.
+    GatheredLossStatistics,
     /// One loss and one hit-or-miss a sample of this rank.
     SampleLosses,
     /// This rank's sums of loss and hits.

@@ -118,7 +118,7 @@ mod tests {
     fn check(n: usize, rows: &[(&[usize], &[usize])], expected: &[&str]) {
         let mut builder = TaskGraphBuilder::default();
         let layer = LayerId::new(0);
-        let placement = Placement::activation(Mesh::data_parallel(1));
+        let placement = Placement::activation(Mesh::data_parallel(1), 1);
         for i in 0..n {
             builder.tensor(layer, TensorRole::Activation, format!("x{i}"), placement);
         }

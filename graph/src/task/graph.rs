@@ -36,7 +36,8 @@ impl TaskId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub enum TaskKind {
-    /// Brings the minibatch's samples into the input tensor. Writes: activation.
+    /// Brings this rank's samples of the minibatch into the input tensor. Writes: activation, labels? (where other ranks need
+    /// them).
     Load,
     /// A layer's output. Reads: one activation an input, parameters?, statistics? (batch normalization: slices or gathered
     /// when training, running when scoring). Writes: activation, then batch statistics and running statistics (batch
@@ -47,7 +48,11 @@ pub enum TaskKind {
     Statistics,
     /// Batch normalization over several ranks: this rank's statistics. Reads: slice statistics. Writes: local statistics.
     MergeStatistics,
-    /// Loss of every sample and, when training, its gradient. Reads: logits. Writes: sample losses, activation gradient?.
+    /// Where classes are split over the members of a group: each sample's sums over this member's classes. Reads: logits,
+    /// labels. Writes: loss statistics.
+    LossStatistics,
+    /// Loss of every sample and, when training, its gradient. Reads: logits, and where classes are split: labels, gathered loss
+    /// statistics. Writes: sample losses, activation gradient?.
     Loss,
     /// Sums the samples' losses and hits. Reads: sample losses. Writes: local metrics.
     Metrics,
@@ -93,6 +98,7 @@ impl TaskKind {
             Self::Forward => "forward",
             Self::Statistics => "statistics",
             Self::MergeStatistics => "merge_statistics",
+            Self::LossStatistics => "loss_statistics",
             Self::Loss => "loss",
             Self::Metrics => "metrics",
             Self::Report => "report",
@@ -257,6 +263,11 @@ impl TaskGraphBuilder {
         let id = TensorId::new(self.tensors.len());
         self.tensors.push(Tensor { id, name, role, layer, placement });
         id
+    }
+
+    /// A tensor that was made before.
+    pub(crate) fn get(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.index()]
     }
 
     pub(crate) fn task(&mut self, task: NewTask) -> TaskId {

@@ -2,7 +2,7 @@
 
 use petgraph::graph::NodeIndex;
 
-use super::graph::{TaskGraph, TaskId, TaskKind};
+use super::graph::{Task, TaskGraph, TaskId, TaskKind};
 use crate::cost::Platform;
 
 impl TaskGraph {
@@ -10,7 +10,8 @@ impl TaskGraph {
     /// the next one, so that an update whose forward comes first is served first.
     ///
     /// With several ranks a layer's weight gradient is placed just before its data gradient: its exchange can then
-    /// travel while the data gradient is computed.
+    /// travel while the data gradient is computed. Where the data gradient itself must travel before the layer below can go on,
+    /// it comes first.
     ///
     /// # Cost
     /// O(V + E). Tasks are numbered in a topological order, so one walk backwards suffices.
@@ -60,10 +61,15 @@ impl TaskGraph {
         }
     }
 
+    /// True for a data gradient whose terms are summed over ranks.
+    fn is_partial(&self, task: &Task) -> bool {
+        task.writes.iter().any(|&tensor| self.tensor(tensor).placement.partial)
+    }
+
     fn weights_before_data(&mut self) {
         let data: Vec<_> = self
             .tasks()
-            .filter(|t| t.kind == TaskKind::BackwardData)
+            .filter(|t| t.kind == TaskKind::BackwardData && !self.is_partial(t))
             .map(|t| (t.layer, t.critical_path))
             .collect();
         for task in self.graph.node_weights_mut() {

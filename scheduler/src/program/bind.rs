@@ -4,10 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lockstep_comm::Exchange;
-use lockstep_graph::{MemoryPlan, Plan, Price, TaskId, TaskKind, TensorId, TensorRole};
-use lockstep_ops::Arena;
+use lockstep_graph::{
+    Extent, MemoryPlan, Mesh, Plan, Price, SampleAxis, TaskId, TaskKind, Tensor, TensorId,
+    TensorRole,
+};
+use lockstep_ops::{Arena, Maps, TensorLayout};
 
-use super::kernel::{LayerKernel, Op};
+use super::exchange::BoundExchange;
+use super::kernel::{LayerKernel, Op, layout};
 use super::links::{Links, links};
 use super::slices::Slices;
 use super::store::{ALIGN, ParameterStore};
@@ -19,8 +23,6 @@ use crate::ledger::{Access, ArenaId};
 /// What a program is bound for.
 #[derive(Debug, Clone, Copy)]
 pub struct BindOptions {
-    /// This rank.
-    pub rank: usize,
     /// Weight decay pulls at all parameters; otherwise at weights only, not at biases, scales and shifts.
     pub decay_all: bool,
 }
@@ -42,7 +44,9 @@ pub(crate) struct BoundTask {
     pub(crate) writes: Vec<Buffer>,
     /// The first result lies in the first operand's memory.
     pub(crate) in_place: bool,
-    pub(crate) exchange: Option<Arc<Exchange>>,
+    pub(crate) exchange: Option<BoundExchange>,
+    /// The ranks that share the task's layer.
+    pub(crate) mesh: Mesh,
     pub(crate) update: Option<Update>,
     /// Of a convolution's forward pass: the batch normalization whose statistics it computes along.
     pub(crate) statistics_along: Option<lockstep_graph::LayerId>,
@@ -90,7 +94,7 @@ impl Program {
     /// An exchange cannot be described to the communicator.
     ///
     /// # Panics
-    /// The plans have 2^32 tasks or more, or fuse activations where the store's kernels do not, or the reverse.
+    /// The plans have 2^32 tasks or more, or not the meshes and the fusion of the plan that the store was made for.
     pub fn bind(
         plans: Vec<Plan>,
         store: &Arc<ParameterStore>,
@@ -99,11 +103,8 @@ impl Program {
         let mut planned = Vec::new();
         let mut arena_len = 0;
         for mut plan in plans {
-            assert_eq!(
-                plan.options().fuse,
-                store.options().fuse,
-                "plan and kernels agree on fusion"
-            );
+            assert_eq!(plan.options().fuse, store.fuse(), "plan and kernels agree on fusion");
+            assert_eq!(plan.meshes(), store.meshes(), "plan and kernels agree on who has what");
             let lens = tensor_lens(&plan, store);
             let memory = MemoryPlan::new(plan.tasks_mut(), &lens, ALIGN);
             arena_len = arena_len.max(memory.len());
@@ -193,7 +194,8 @@ impl Program {
             kind: task.kind,
             layer: task.layer,
             in_place: self.memory.is_in_place(task),
-            exchange: self.exchange_of(task, options.rank, exchange_id)?,
+            exchange: self.exchange_of(task, exchange_id)?,
+            mesh: self.plan.meshes().mesh(task.layer),
             update,
             statistics_along,
             gathered: reads_role(&[
@@ -246,7 +248,7 @@ impl Program {
         self.scratch_len * size_of::<f32>()
     }
 
-    /// Samples that this rank can take in one iteration.
+    /// Samples that this rank can load in one iteration.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.plan.local_minibatch()
@@ -280,8 +282,20 @@ impl Program {
         &self.plan.tasks().task(id).name
     }
 
-    pub(crate) fn exchange(&self, id: TaskId) -> Option<&Arc<Exchange>> {
-        self.tasks[id.index()].exchange.as_ref()
+    /// The exchange of a communication task for a minibatch of so many samples; `None` for other tasks.
+    pub(crate) fn exchange(&self, id: TaskId, minibatch: usize) -> Option<Arc<Exchange>> {
+        let bound = self.tasks[id.index()].exchange.as_ref()?;
+        Some(self.exchange_for(bound, self.plan.tasks().task(id), minibatch))
+    }
+
+    /// Samples of an iteration that this rank computes of a task's layer.
+    pub(crate) fn samples(&self, task: &BoundTask, minibatch: usize) -> Range<usize> {
+        self.plan.meshes().samples(task.layer, self.rank(), minibatch)
+    }
+
+    /// This rank.
+    pub(crate) fn rank(&self) -> usize {
+        self.store.rank()
     }
 
     pub(crate) fn scratch_len(&self) -> usize {
@@ -318,35 +332,69 @@ fn accesses(reads: &[Buffer], writes: &[Buffer]) -> Vec<Access> {
 /// Values of one rank's metrics: loss in two parts, hits, the request to stop.
 pub(crate) const METRICS: usize = 4;
 
-/// Elements of every tensor of a plan, padding included; a multiple of nothing.
+/// Elements of every tensor of a plan on one rank, padding included; a multiple of nothing.
 fn tensor_lens(plan: &Plan, store: &ParameterStore) -> Vec<usize> {
-    let (mb, ranks) = (plan.local_minibatch(), plan.options().ranks);
-    let len = |tensor: &lockstep_graph::Tensor| {
-        let kernel = store.kernels().get(tensor.layer);
-        match tensor.role {
-            TensorRole::Activation | TensorRole::ActivationGradient => kernel.layout.len(mb),
-            TensorRole::ParameterGradient => kernel.parameters_len(),
-            TensorRole::BackwardWeights => kernel.backward_weights_len(),
-            TensorRole::SliceStatistics => {
-                let slices = Slices::of_statistics(store.kernels(), tensor.layer);
-                slices.most(mb) * kernel.statistics_len()
-            }
-            TensorRole::SliceGradientSums => match &kernel.op {
-                Op::BatchNorm(norm) => norm.stats_slices(mb) * norm.stats_len(),
-                _ => 0,
-            },
-            TensorRole::LocalStatistics
-            | TensorRole::BatchStatistics
-            | TensorRole::LocalGradientSums => kernel.statistics_len(),
-            TensorRole::GatheredStatistics | TensorRole::GatheredGradientSums => {
-                ranks * kernel.statistics_len()
-            }
-            TensorRole::SampleLosses => 2 * mb,
-            TensorRole::LocalMetrics => METRICS,
-            TensorRole::GatheredMetrics => ranks * METRICS,
-            // What lasts is in the store; a role added later must be given a length here.
-            _ => 0,
+    plan.tasks().tensors().iter().map(|tensor| tensor_len(plan, store, tensor)).collect()
+}
+
+fn tensor_len(plan: &Plan, store: &ParameterStore, tensor: &Tensor) -> usize {
+    let kernel = store.kernels().get(tensor.layer);
+    let mesh = tensor.placement.mesh;
+    let mb = capacity(plan, tensor);
+    match tensor.role {
+        TensorRole::Activation | TensorRole::ActivationGradient => {
+            held_layout(plan, store, tensor).len(mb)
         }
-    };
-    plan.tasks().tensors().iter().map(len).collect()
+        TensorRole::ParameterGradient => kernel.parameters_len(),
+        TensorRole::BackwardWeights => kernel.backward_weights_len(),
+        TensorRole::SliceStatistics => {
+            let slices = Slices::of_statistics(store.kernels(), tensor.layer);
+            slices.most(mb) * kernel.statistics_len()
+        }
+        TensorRole::SliceGradientSums => match &kernel.op {
+            Op::BatchNorm(norm) => norm.stats_slices(mb) * norm.stats_len(),
+            _ => 0,
+        },
+        TensorRole::LocalStatistics
+        | TensorRole::BatchStatistics
+        | TensorRole::LocalGradientSums => kernel.statistics_len(),
+        TensorRole::GatheredStatistics | TensorRole::GatheredGradientSums => {
+            mesh.groups() * kernel.statistics_len()
+        }
+        TensorRole::Labels => mb,
+        TensorRole::LossStatistics => mb * loss_statistics_len(kernel),
+        TensorRole::GatheredLossStatistics => mesh.members() * mb * loss_statistics_len(kernel),
+        TensorRole::SampleLosses => 2 * mb,
+        TensorRole::LocalMetrics => METRICS,
+        TensorRole::GatheredMetrics => plan.options().ranks * METRICS,
+        // What lasts is in the store; a role added later must be given a length here.
+        _ => 0,
+    }
+}
+
+/// The most samples that a rank holds of a tensor, whatever the minibatch: the same on all ranks.
+fn capacity(plan: &Plan, tensor: &Tensor) -> usize {
+    let minibatch = plan.options().minibatch;
+    match tensor.placement.samples {
+        SampleAxis::Split => minibatch.div_ceil(tensor.placement.mesh.groups()),
+        _ => minibatch,
+    }
+}
+
+/// The layout of the features that a store's rank holds of an activation or its gradient.
+pub(super) fn held_layout(plan: &Plan, store: &ParameterStore, tensor: &Tensor) -> TensorLayout {
+    let layer = plan.network().layer(tensor.layer);
+    let (c, h, w) = layer.shape.maps();
+    let extent = Extent { samples: plan.options().minibatch, features: c };
+    let features = tensor.placement.region(store.rank(), extent).features;
+    let isa = store.kernels().get(tensor.layer).isa();
+    let maps = Maps { c: features.len(), h, w };
+    TensorLayout { maps, layout: layout(plan.network(), layer, isa) }
+}
+
+fn loss_statistics_len(kernel: &LayerKernel) -> usize {
+    match &kernel.op {
+        Op::SplitLoss(loss) => loss.statistics_len(1),
+        _ => 0,
+    }
 }

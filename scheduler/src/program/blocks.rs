@@ -14,7 +14,7 @@ impl Program {
     /// Blocks of a compute task for this iteration's number of samples; 0 when there is nothing to do.
     pub(crate) fn blocks(&self, id: TaskId, iteration: &Iteration) -> usize {
         let task = &self.tasks[id.index()];
-        let mb = iteration.local_minibatch();
+        let mb = self.samples(task, iteration.minibatch).len();
         let op = &self.kernel(task.layer).op;
         match task.kind {
             TaskKind::Load => mb.div_ceil(LOAD_SAMPLES),
@@ -27,7 +27,12 @@ impl Program {
                 Op::BatchNorm(norm) => norm.backward_stats_blocks(mb),
                 _ => 0,
             },
+            TaskKind::LossStatistics => match op {
+                Op::SplitLoss(loss) => loss.statistics_blocks(mb),
+                _ => 0,
+            },
             TaskKind::Loss => match op {
+                Op::SplitLoss(loss) => loss.forward_backward_blocks(mb),
                 Op::Loss(loss) if task.writes.len() > 1 => loss.forward_backward_blocks(mb),
                 Op::Loss(loss) => loss.forward_blocks(mb),
                 _ => 0,
@@ -71,7 +76,7 @@ impl Program {
             Op::Add(add) => add.forward_blocks(mb),
             Op::Concat(concat) => concat.forward_blocks(mb),
             Op::Flatten(flatten) => flatten.forward_blocks(mb),
-            Op::Input | Op::Loss(_) => 0,
+            Op::Input | Op::Loss(_) | Op::SplitLoss(_) => 0,
         }
     }
 
@@ -89,7 +94,7 @@ impl Program {
                 task.inputs.iter().map(|&input| concat.backward_blocks(input, mb)).sum()
             }
             Op::Flatten(flatten) => flatten.backward_blocks(mb),
-            Op::Bias(_) | Op::Add(_) | Op::Input | Op::Loss(_) => 0,
+            Op::Bias(_) | Op::Add(_) | Op::Input | Op::Loss(_) | Op::SplitLoss(_) => 0,
         }
     }
 

@@ -4,29 +4,39 @@
     reason = "tells the communication thread where tensors lie, and submits exchanges of them"
 )]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use lockstep_comm::{Communicator, Exchange, ExchangeLabel, Message, Receive, Region};
-use lockstep_graph::{Task, TaskKind, strips};
+use lockstep_comm::{Communicator, Exchange, ExchangeLabel, Region};
+use lockstep_graph::{Task, TaskKind, TensorRole, strips};
 
 use super::bind::{Buffer, Program};
+use super::redistribution::{Messages, gather, redistribute};
 use super::store::ALIGN;
 use crate::error::ScheduleError;
+
+/// The exchange of a communication task.
+#[derive(Debug)]
+pub(crate) enum BoundExchange {
+    /// The same for every minibatch.
+    Fixed(Arc<Exchange>),
+    /// What travels depends on the number of samples. Those seen so far; there are two in an epoch, the last minibatch being
+    /// shorter.
+    BySamples { label: ExchangeLabel, known: Mutex<Vec<(usize, Arc<Exchange>)>> },
+}
 
 impl Program {
     /// The exchange of a communication task; `None` for others.
     pub(super) fn exchange_of(
         &self,
         task: &Task,
-        rank: usize,
         id: u32,
-    ) -> Result<Option<Arc<Exchange>>, ScheduleError> {
+    ) -> Result<Option<BoundExchange>, ScheduleError> {
         if !task.kind.is_communication() {
             return Ok(None);
         }
-        let label = ExchangeLabel { id, priority: priority(task), rank };
-        let mesh = self.plan.options().strategy.mesh(task.layer, self.ranks());
-        let members: Vec<usize> = mesh.same_features(rank).collect();
+        let label = ExchangeLabel { id, priority: priority(task), rank: self.rank() };
+        let mesh = self.plan.meshes().mesh(task.layer);
+        let members: Vec<usize> = mesh.same_features(self.rank()).collect();
         let first = self.buffer(task.reads[0]);
         let exchange = match task.kind {
             TaskKind::PartReduce => {
@@ -37,32 +47,69 @@ impl Program {
                 let strips = strips(first.range.len(), members.len(), ALIGN);
                 Exchange::part_broadcast(label, self.region(&first), &members, &strips)?
             }
-            _ => self.gather(label, &first, &self.buffer(task.writes[0]))?,
+            _ => {
+                let role = self.plan.tasks().tensor(task.reads[0]).role;
+                let peers: Vec<usize> = match role {
+                    TensorRole::LocalStatistics | TensorRole::LocalGradientSums => members,
+                    TensorRole::LossStatistics => mesh.group_of(self.rank()).collect(),
+                    TensorRole::LocalMetrics => (0..self.ranks()).collect(),
+                    _ => {
+                        // Made now as well, so that what cannot be described is refused before the run starts.
+                        let minibatch = self.plan.options().minibatch;
+                        let exchange = self.redistribute(task, label, minibatch)?;
+                        let known = Mutex::new(vec![(minibatch, exchange)]);
+                        return Ok(Some(BoundExchange::BySamples { label, known }));
+                    }
+                };
+                let messages = gather(self.rank(), &peers, first.range.len());
+                self.exchange_messages(task, label, messages)?
+            }
         };
-        Ok(Some(Arc::new(exchange)))
+        Ok(Some(BoundExchange::Fixed(Arc::new(exchange))))
     }
 
-    /// Every rank's small tensor to every rank, in rank order.
-    fn gather(
+    /// The exchange for a minibatch of so many samples.
+    pub(super) fn exchange_for(
         &self,
+        bound: &BoundExchange,
+        task: &Task,
+        minibatch: usize,
+    ) -> Arc<Exchange> {
+        let (label, known) = match bound {
+            BoundExchange::Fixed(exchange) => return Arc::clone(exchange),
+            BoundExchange::BySamples { label, known } => (label, known),
+        };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, exchange)) = known.iter().find(|(samples, _)| *samples == minibatch) {
+            return Arc::clone(exchange);
+        }
+        let exchange = self.redistribute(task, *label, minibatch);
+        let exchange = exchange.expect("a part of what was described for the largest minibatch");
+        known.push((minibatch, Arc::clone(&exchange)));
+        exchange
+    }
+
+    /// The exchange that brings a tensor from one placement to another.
+    fn redistribute(
+        &self,
+        task: &Task,
         label: ExchangeLabel,
-        source: &Buffer,
-        destination: &Buffer,
+        minibatch: usize,
+    ) -> Result<Arc<Exchange>, ScheduleError> {
+        let messages = redistribute(&self.plan, &self.store, task, minibatch);
+        self.exchange_messages(task, label, messages).map(Arc::new)
+    }
+
+    fn exchange_messages(
+        &self,
+        task: &Task,
+        label: ExchangeLabel,
+        messages: Messages,
     ) -> Result<Exchange, ScheduleError> {
-        let len = source.range.len();
-        let others = || (0..self.ranks()).filter(|&peer| peer != label.rank);
-        let place = |peer: usize| peer * len..(peer + 1) * len;
-        let sends: Vec<_> = others().map(|peer| Message { peer, range: 0..len }).collect();
-        let receives: Vec<_> =
-            others().map(|peer| Receive { peer, range: place(peer), add: false }).collect();
-        Ok(Exchange::redistribute(
-            label,
-            self.region(source),
-            self.region(destination),
-            sends,
-            receives,
-            vec![(0..len, place(label.rank))],
-        )?)
+        let region = |tensor| self.region(&self.buffer(tensor));
+        let (source, target) = (region(task.reads[0]), region(task.writes[0]));
+        let Messages { sends, receives, copies } = messages;
+        Ok(Exchange::redistribute(label, source, target, sends, receives, copies)?)
     }
 
     fn region(&self, buffer: &Buffer) -> Region {
@@ -91,6 +138,7 @@ impl Program {
 /// forward pass.
 pub(crate) fn priority(task: &Task) -> u32 {
     match task.kind {
+        // A pass waits for it.
         TaskKind::Redistribute => 0,
         _ => 1 + u32::try_from(task.layer.index()).expect("layer counts fit in 32 bits"),
     }

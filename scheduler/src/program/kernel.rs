@@ -2,13 +2,16 @@
 
 use std::ops::Range;
 
-use lockstep_graph::{Fusion, Layer, LayerId, LayerKind, Network, Window};
+use lockstep_graph::{
+    Extent, Fusion, Layer, LayerId, LayerKind, Meshes, Network, Placement, Window,
+};
 use lockstep_ops::blocking::{CacheBudget, Caches, ConvShape, search};
 use lockstep_ops::{
     Activation, ActivationDesc, ActivationKind, Add, AddDesc, AddFinish, BatchNorm, BatchNormDesc,
     Bias, BiasDesc, Concat, ConcatDesc, Conv2d, Conv2dDesc, Dropout, DropoutDesc, Flatten,
     FlattenDesc, Isa, Layout, Linear, LinearDesc, Lrn, LrnDesc, Maps, Pool, PoolDesc, PoolKind,
-    ShapeError, SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, TensorLayout,
+    ShapeError, SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, SplitSoftmaxCrossEntropy,
+    SplitSoftmaxCrossEntropyDesc, TensorLayout,
 };
 
 use crate::caches::detect_caches;
@@ -33,13 +36,17 @@ pub(crate) enum Op {
     Concat(Concat),
     Flatten(Flatten),
     Loss(SoftmaxCrossEntropy),
+    /// The loss of classes that are split over the members of a group.
+    SplitLoss(SplitSoftmaxCrossEntropy),
 }
 
-/// A layer with its kernels and the layout of its output.
+/// A layer with its kernels and the layout of what this rank computes of its output.
 #[derive(Debug)]
 pub(crate) struct LayerKernel {
     pub(crate) op: Op,
     pub(crate) layout: TensorLayout,
+    /// Output features that this rank computes.
+    pub(crate) features: Range<usize>,
     /// The addition of gradient terms at this layer's fan-out, where there is one.
     pub(crate) fan_out: Option<Add>,
     /// Of a batch normalization: the convolution that computes the statistics of its input.
@@ -54,12 +61,20 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    pub(crate) fn new(network: &Network, isa: Isa, fuse: bool) -> Result<Self, ScheduleError> {
+    /// The kernels of what one rank computes.
+    pub(crate) fn new(
+        network: &Network,
+        meshes: &Meshes,
+        rank: usize,
+        isa: Isa,
+        fuse: bool,
+    ) -> Result<Self, ScheduleError> {
         let (fusion, caches) = (Fusion::new(network, fuse), detect_caches());
         let mut layers = Vec::new();
         for layer in network.layers() {
             let along = Along::new(network, &fusion, layer);
-            let kernel = bind(network, layer, along, isa, caches)
+            let part = Part { network, meshes, rank };
+            let kernel = bind(part, layer, along, isa, caches)
                 .map_err(|source| ScheduleError::Kernel { layer: layer.name.clone(), source })?;
             kernel.log_blocking(&layer.name, caches);
             layers.push(kernel);
@@ -112,6 +127,33 @@ fn maps(layer: &Layer) -> Maps {
     Maps { c, h, w }
 }
 
+/// What of a network one rank computes.
+#[derive(Debug, Clone, Copy)]
+struct Part<'a> {
+    network: &'a Network,
+    meshes: &'a Meshes,
+    rank: usize,
+}
+
+impl Part<'_> {
+    /// What this rank holds of a layer's output in a placement.
+    fn held(&self, layer: LayerId, placement: &Placement) -> (Range<usize>, Maps) {
+        let maps = maps(self.network.layer(layer));
+        let extent = Extent { samples: self.meshes.minibatch(), features: maps.c };
+        let features = placement.region(self.rank, extent).features;
+        let c = features.len();
+        (features, Maps { c, ..maps })
+    }
+
+    fn output(&self, layer: LayerId) -> (Range<usize>, Maps) {
+        self.held(layer, &self.meshes.output(layer))
+    }
+
+    fn operand(&self, layer: &Layer, input: LayerId) -> (Range<usize>, Maps) {
+        self.held(input, &self.meshes.operand(layer, input))
+    }
+}
+
 /// A network's input stays in plain order where only convolutions read it and its channels would not fill a vector.
 fn stays_plain(network: &Network, layer: &Layer, isa: Isa) -> bool {
     matches!(layer.kind, LayerKind::Input)
@@ -121,22 +163,26 @@ fn stays_plain(network: &Network, layer: &Layer, isa: Isa) -> bool {
         )
 }
 
-fn layout(network: &Network, layer: &Layer, isa: Isa) -> TensorLayout {
-    let plain = stays_plain(network, layer, isa);
-    let layout = if plain { Layout::Plain } else { Layout::Blocked(isa.lanes()) };
-    TensorLayout { maps: maps(layer), layout }
+/// The order of the elements of a layer's output.
+pub(super) fn layout(network: &Network, layer: &Layer, isa: Isa) -> Layout {
+    if stays_plain(network, layer, isa) { Layout::Plain } else { Layout::Blocked(isa.lanes()) }
 }
 
 fn bind(
-    network: &Network,
+    part: Part<'_>,
     layer: &Layer,
     along: Along,
     isa: Isa,
     caches: Caches,
 ) -> Result<LayerKernel, ShapeError> {
+    let network = part.network;
     let source = layer.inputs.first().map(|&id| network.layer(id));
+    let (features, dst) = part.output(layer.id);
     // Every layer but the input has one.
-    let src = source.map_or(maps(layer), maps);
+    let (first, src) = match layer.inputs.first() {
+        Some(&input) => part.operand(layer, input),
+        None => (features.clone(), dst),
+    };
     let Along { src: src_activation, dst: dst_activation, fan_out, statistics_from } = along;
     let activation = |kind| Activation::new(ActivationDesc { kind, maps: src }, isa);
     let op = match &layer.kind {
@@ -147,7 +193,7 @@ fn bind(
             Op::Conv2d(Box::new(Conv2d::for_caches(
                 Conv2dDesc {
                     ic: src.c,
-                    oc: conv.oc,
+                    oc: dst.c,
                     ih: src.h,
                     iw: src.w,
                     kh: kernel.0,
@@ -158,7 +204,7 @@ fn bind(
                     pw: pad.1,
                     groups: conv.groups,
                     bias: conv.bias,
-                    src_layout: layout(network, source, isa).layout,
+                    src_layout: layout(network, source, isa),
                     src_activation,
                     dst_activation,
                 },
@@ -169,7 +215,7 @@ fn bind(
         LayerKind::Linear(linear) => Op::Linear(Linear::new(
             LinearDesc {
                 in_features: src.c,
-                out_features: linear.out_features,
+                out_features: dst.c,
                 bias: linear.bias,
                 src_activation,
                 dst_activation,
@@ -217,7 +263,7 @@ fn bind(
         LayerKind::Dropout(dropout) => Op::Dropout(Dropout::new(
             DropoutDesc {
                 maps: src,
-                first_channel: 0,
+                first_channel: first.start,
                 p: dropout.p as f32,
                 follows_relu: src_activation.is_some(),
             },
@@ -234,6 +280,17 @@ fn bind(
         LayerKind::Flatten => {
             Op::Flatten(Flatten::new(FlattenDesc { maps: src, src_activation }, isa)?)
         }
+        LayerKind::SoftmaxCrossEntropy(loss) if src.c < maps(layer_of(source)).c => {
+            Op::SplitLoss(SplitSoftmaxCrossEntropy::new(
+                SplitSoftmaxCrossEntropyDesc {
+                    classes_here: src.c,
+                    first_class: first.start,
+                    classes: maps(layer_of(source)).c,
+                    label_smoothing: loss.label_smoothing as f32,
+                },
+                isa,
+            )?)
+        }
         LayerKind::SoftmaxCrossEntropy(loss) => Op::Loss(SoftmaxCrossEntropy::new(
             SoftmaxCrossEntropyDesc {
                 classes: src.c,
@@ -246,11 +303,15 @@ fn bind(
     let fan_out = (consumers > 1)
         .then(|| {
             let finish = fan_out.map_or(AddFinish::Sum, AddFinish::Differentiate);
-            Add::new(AddDesc { maps: maps(layer), terms: consumers, finish }, isa)
+            Add::new(AddDesc { maps: dst, terms: consumers, finish }, isa)
         })
         .transpose()?;
-    let layout = layout(network, layer, isa);
-    Ok(LayerKernel { op, layout, fan_out, statistics_from, isa })
+    let layout = TensorLayout { maps: dst, layout: layout(network, layer, isa) };
+    Ok(LayerKernel { op, layout, features, fan_out, statistics_from, isa })
+}
+
+fn layer_of(source: Option<&Layer>) -> &Layer {
+    source.expect("a loss has an input")
 }
 
 fn pool_desc(kind: PoolKind, src: Maps, window: Window, ceil: bool) -> PoolDesc {
@@ -322,6 +383,13 @@ impl LayerKernel {
     /// Elements of one rank's batch-normalization statistics.
     pub(crate) fn statistics_len(&self) -> usize {
         self.running_len()
+    }
+
+    /// The part of a parameter's values, in plain order, that belongs to this rank's features: all parameters have output
+    /// features outermost.
+    pub(crate) fn share_of(&self, shape: &[usize]) -> Range<usize> {
+        let row: usize = shape[1..].iter().product();
+        self.features.start * row..self.features.end * row
     }
 
     /// Plain order into the layer's tensor: its flat parameters, or its running statistics.

@@ -4,6 +4,7 @@
     reason = "turns the arenas' memory into slices for blocks that run at the same time"
 )]
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use lockstep_graph::{LayerId, Mode, TaskId, TaskKind};
@@ -14,7 +15,8 @@ use lockstep_ops::{
     Conv2dBackwardWeights, Conv2dForward, DropoutBackward, DropoutForward, DropoutKey,
     FlattenBackward, FlattenForward, LinearBackwardData, LinearBackwardWeights, LinearForward,
     LrnBackward, LrnForward, PoolBackward, PoolForward, SoftmaxCrossEntropyForward,
-    SoftmaxCrossEntropyForwardBackward, Tiles, block_samples,
+    SoftmaxCrossEntropyForwardBackward, SplitSoftmaxCrossEntropyLoss,
+    SplitSoftmaxCrossEntropyStatistics, Tiles, block_samples,
     sgd::{self, SgdHyper},
 };
 
@@ -32,6 +34,8 @@ pub(crate) struct Scratch<'a> {
     pub(crate) values: &'a mut [f32],
     /// Values a channel of every rank.
     pub(crate) counts: &'a mut Vec<u64>,
+    /// Labels that came from other ranks.
+    pub(crate) labels: &'a mut Vec<u32>,
 }
 
 /// What a block works with.
@@ -39,7 +43,8 @@ struct Context<'a> {
     program: &'a Program,
     task: &'a BoundTask,
     iteration: &'a Iteration,
-    /// Samples of this rank.
+    /// Samples that this rank computes, as positions within the minibatch, and their number.
+    samples: Range<usize>,
     mb: usize,
     /// Which block of the task.
     block: usize,
@@ -60,15 +65,17 @@ impl Program {
         scratch: Scratch<'_>,
     ) {
         let task = &self.tasks[id.index()];
-        let mb = iteration.local_minibatch();
-        let context = Context { program: self, task, iteration, mb, block };
+        let samples = self.samples(task, iteration.minibatch);
+        let mb = samples.len();
+        let context = Context { program: self, task, iteration, samples, mb, block };
         match task.kind {
             TaskKind::Load => context.load(),
             TaskKind::Forward => context.forward(scratch),
             TaskKind::Statistics => context.statistics(),
             TaskKind::MergeStatistics => context.merge_statistics(scratch.counts),
             TaskKind::MergeGradientStatistics => context.merge_gradient_statistics(),
-            TaskKind::Loss => context.loss(),
+            TaskKind::LossStatistics => context.loss_statistics(scratch.labels),
+            TaskKind::Loss => context.loss(scratch.labels),
             TaskKind::Metrics => context.metrics(session.stop.load(Ordering::Relaxed)),
             TaskKind::Report => session.report(context.report()),
             TaskKind::AccumulateGradient => context.accumulate(),
@@ -132,13 +139,19 @@ impl<'a> Context<'a> {
         let last = (first + LOAD_SAMPLES).min(self.mb);
         let mut dst = self.write(0);
         let dst = dst.tile(layout.len(first)..layout.len(last));
-        let values = &self.iteration.samples.values[first * plain_len..last * plain_len];
-        block_samples(layout, values, dst);
+        let samples = &self.iteration.samples;
+        block_samples(layout, &samples.values[first * plain_len..last * plain_len], dst);
+        if self.task.writes.len() > 1 {
+            let mut numbers = self.write(1);
+            let numbers = numbers.tile(first..last).iter_mut();
+            // Exact below 2^24 classes.
+            numbers.zip(&samples.labels[first..last]).for_each(|(to, &label)| *to = label as f32);
+        }
     }
 
     fn forward(&self, scratch: Scratch<'_>) {
         let (mb, block, dst) = (self.mb, self.block, self.write(0));
-        let Scratch { values: scratch, counts } = scratch;
+        let Scratch { values: scratch, counts, .. } = scratch;
         match self.op() {
             Op::Conv2d(conv) => {
                 let (wei, bia) = self.parameters(self.read(1));
@@ -186,7 +199,7 @@ impl<'a> Context<'a> {
                 }
             }
             Op::Dropout(dropout) => {
-                let (key, samples) = (self.dropout_key(), &self.iteration.samples.ids[..]);
+                let (key, samples) = (self.dropout_key(), self.ids());
                 let src = self.read_unless_in_place();
                 dropout.forward(block, DropoutForward { mb, key, samples, src, dst });
             }
@@ -202,7 +215,9 @@ impl<'a> Context<'a> {
             Op::Flatten(flatten) => {
                 flatten.forward(block, FlattenForward { mb, src: self.read(0), dst });
             }
-            Op::Input | Op::Loss(_) => unreachable!("has no forward task of this kind"),
+            Op::Input | Op::Loss(_) | Op::SplitLoss(_) => {
+                unreachable!("has no forward task of this kind")
+            }
         }
     }
 
@@ -211,8 +226,8 @@ impl<'a> Context<'a> {
         counts.clear();
         if self.task.gathered {
             let maps = self.program.kernel(self.task.layer).layout.maps;
-            let (pixels, ranks) = ((maps.h * maps.w) as u64, self.program.ranks());
-            counts.extend(self.iteration.counts(ranks).map(|samples| samples as u64 * pixels));
+            let (pixels, groups) = ((maps.h * maps.w) as u64, self.task.mesh.groups());
+            counts.extend(self.iteration.counts(groups).map(|samples| samples as u64 * pixels));
         } else {
             counts.extend(self.slices(self.task.layer).counts(self.mb));
         }
@@ -221,6 +236,11 @@ impl<'a> Context<'a> {
 
     fn slices(&self, norm: LayerId) -> Slices<'a> {
         Slices::of_statistics(self.program.store.kernels(), norm)
+    }
+
+    /// Global indices of the samples that this rank computes.
+    fn ids(&self) -> &'a [u64] {
+        &self.iteration.ids[self.samples.clone()]
     }
 
     fn dropout_key(&self) -> DropoutKey {
@@ -269,34 +289,78 @@ impl<'a> Context<'a> {
         norm.backward_stats(self.block, io);
     }
 
-    fn loss(&self) {
-        let Op::Loss(loss) = self.op() else { unreachable!("only the loss layer") };
+    /// The labels of the samples that this rank computes; where it has not loaded them all, they are an operand.
+    fn labels<'l>(&self, labels: &'l mut Vec<u32>) -> &'l [u32]
+    where
+        'a: 'l,
+    {
+        if self.task.mesh.members() == 1 {
+            return &self.iteration.samples.labels;
+        }
+        labels.clear();
+        // The inverse of what the load did.
+        labels.extend(self.read(1)[..self.mb].iter().map(|&label| label as u32));
+        labels
+    }
+
+    fn loss_statistics(&self, labels: &mut Vec<u32>) {
+        let Op::SplitLoss(loss) = self.op() else { unreachable!("only a split loss") };
+        let (src, stats) = (self.read(0), self.write(0));
+        let labels = self.labels(labels);
+        let io = SplitSoftmaxCrossEntropyStatistics { mb: self.mb, src, labels, stats };
+        loss.statistics(self.block, io);
+    }
+
+    fn loss(&self, labels: &mut Vec<u32>) {
         let losses = &self.task.writes[0];
         let middle = losses.range.start + losses.range.len() / 2;
         let part = |range| Buffer { lasts: losses.lasts, range };
-        let forward = SoftmaxCrossEntropyForward {
-            mb: self.mb,
-            src: self.read(0),
-            labels: &self.iteration.samples.labels,
-            losses: self.tiles(&part(losses.range.start..middle)),
-            correct: self.tiles(&part(middle..losses.range.end)),
-        };
-        if self.task.writes.len() > 1 {
-            let scale = 1.0 / self.iteration.minibatch as f32;
-            let diff_src = self.write(1);
-            let io = SoftmaxCrossEntropyForwardBackward { forward, scale, diff_src };
-            loss.forward_backward(self.block, io);
-        } else {
-            loss.forward(self.block, forward);
+        let correct = self.tiles(&part(middle..losses.range.end));
+        let losses = self.tiles(&part(losses.range.start..middle));
+        let (mb, src, labels) = (self.mb, self.read(0), self.labels(labels));
+        let scale = 1.0 / self.iteration.minibatch as f32;
+        let diff_src = (self.task.writes.len() > 1).then(|| self.write(1));
+        match (self.op(), diff_src) {
+            (Op::SplitLoss(loss), diff_src) => {
+                let (gathered, members) = (self.read(2), self.task.mesh.members());
+                let member_stride = gathered.len() / members;
+                let gradient = diff_src.map(|diff_src| (scale, diff_src));
+                let io = SplitSoftmaxCrossEntropyLoss {
+                    mb,
+                    src,
+                    labels,
+                    gathered,
+                    members,
+                    member_stride,
+                    losses,
+                    correct,
+                    gradient,
+                };
+                loss.forward_backward(self.block, io);
+            }
+            (Op::Loss(loss), Some(diff_src)) => {
+                let forward = SoftmaxCrossEntropyForward { mb, src, labels, losses, correct };
+                let io = SoftmaxCrossEntropyForwardBackward { forward, scale, diff_src };
+                loss.forward_backward(self.block, io);
+            }
+            (Op::Loss(loss), None) => {
+                let io = SoftmaxCrossEntropyForward { mb, src, labels, losses, correct };
+                loss.forward(self.block, io);
+            }
+            _ => unreachable!("only the loss layer"),
         }
     }
 
-    /// Sums this rank's losses in sample order; in double precision, kept as two floats.
+    /// Sums this rank's losses in sample order; in double precision, kept as two floats. Of members that all know the losses
+    /// of their group's samples, the first counts them.
     fn metrics(&self, stop: bool) {
         let samples = self.read(0);
         let (losses, correct) = samples.split_at(samples.len() / 2);
-        let loss: f64 = losses[..self.mb].iter().map(|&l| f64::from(l)).sum();
-        let hits: f64 = correct[..self.mb].iter().map(|&c| f64::from(c)).sum();
+        let counts = self.program.rank().is_multiple_of(self.task.mesh.members());
+        let (losses, correct) = if counts { (losses, correct) } else { (&[][..], &[][..]) };
+        let mb = if counts { self.mb } else { 0 };
+        let loss: f64 = losses[..mb].iter().map(|&l| f64::from(l)).sum();
+        let hits: f64 = correct[..mb].iter().map(|&c| f64::from(c)).sum();
         let high = loss as f32;
         let low = if high.is_finite() { (loss - f64::from(high)) as f32 } else { 0.0 };
         let values = [high, low, hits as f32, f32::from(u8::from(stop))];
@@ -341,7 +405,7 @@ impl<'a> Context<'a> {
 
     fn backward_data(&self, scratch: Scratch<'_>) {
         let (mb, block) = (self.mb, self.block);
-        let Scratch { values: scratch, counts } = scratch;
+        let Scratch { values: scratch, counts, .. } = scratch;
         match self.op() {
             Op::Conv2d(conv) => {
                 let (diff_dst, wei, diff_src) = (self.read(0), self.read(1), self.write(0));
@@ -378,7 +442,7 @@ impl<'a> Context<'a> {
                 norm.backward(block, io);
             }
             Op::Dropout(dropout) => {
-                let (key, samples) = (self.dropout_key(), &self.iteration.samples.ids[..]);
+                let (key, samples) = (self.dropout_key(), self.ids());
                 let (diff_dst, diff_src) = (self.read_unless_in_place(), self.write(0));
                 let dst = self.read_if_any(1);
                 let io = DropoutBackward { mb, key, samples, dst, diff_dst, diff_src };
@@ -400,7 +464,7 @@ impl<'a> Context<'a> {
                 let (diff_dst, src, diff_src) = (self.read(0), self.read_if_any(1), self.write(0));
                 flatten.backward(block, FlattenBackward { mb, diff_dst, src, diff_src });
             }
-            Op::Bias(_) | Op::Add(_) | Op::Input | Op::Loss(_) => {
+            Op::Bias(_) | Op::Add(_) | Op::Input | Op::Loss(_) | Op::SplitLoss(_) => {
                 unreachable!("has no task of this kind: the gradient passes unchanged")
             }
         }
@@ -411,7 +475,7 @@ impl<'a> Context<'a> {
         let parts = self.program.kernel(self.task.layer).parts();
         let gradient = &self.task.writes[0];
         let start = gradient.range.start;
-        let part = |range: &std::ops::Range<usize>| {
+        let part = |range: &Range<usize>| {
             self.tiles(&Buffer {
                 lasts: gradient.lasts,
                 range: start + range.start..start + range.end,

@@ -1,11 +1,12 @@
 //! The memory that outlives iterations: parameters, running statistics, and the optimizer's velocity.
 //!
-//! A store belongs to a network on one rank; the training and the scoring program share it.
+//! A store belongs to a network on one rank; the training and the scoring program share it. Where a layer is split by features,
+//! it holds the parameters of this rank's features alone.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lockstep_graph::{LayerId, Network, TensorRole, strips};
+use lockstep_graph::{LayerId, Meshes, Mode, Network, Plan, TensorRole, strips};
 use lockstep_ops::Arena;
 
 use super::kernel::Kernels;
@@ -13,20 +14,6 @@ use crate::error::ScheduleError;
 
 /// Elements to which tensors are aligned: one cache line of 64 bytes.
 pub(crate) const ALIGN: usize = 16;
-
-/// What a store is made for.
-#[derive(Debug, Clone, Copy)]
-pub struct StoreOptions {
-    /// This rank.
-    pub rank: usize,
-    /// All ranks.
-    pub ranks: usize,
-    /// True when the optimizer keeps a velocity; scoring needs none.
-    pub momentum: bool,
-    /// Whether kernels compute the activations next to them, as the plans that will be bound
-    /// ([`PlanOptions::fuse`](lockstep_graph::PlanOptions)).
-    pub fuse: bool,
-}
 
 /// Where one layer's lasting tensors are.
 #[derive(Debug, Clone, Default)]
@@ -44,22 +31,23 @@ pub struct ParameterStore {
     arena: Arena,
     entries: Vec<Entry>,
     kernels: Kernels,
-    options: StoreOptions,
+    meshes: Meshes,
+    rank: usize,
+    fuse: bool,
     /// Held by whoever touches the arena; true when it was abandoned to exchanges of a failed run.
     abandoned: Mutex<bool>,
 }
 
 impl ParameterStore {
-    /// A store of zeros for a network.
+    /// A store of zeros for the network of a plan, on one rank. Other plans can be bound to it that have the same meshes and the
+    /// same fusion; the optimizer has a velocity if the plan trains with momentum.
     ///
     /// # Errors
     /// A layer's shape is one that no kernel serves.
-    pub fn new(
-        network: &Network,
-        isa: lockstep_ops::Isa,
-        options: StoreOptions,
-    ) -> Result<Self, ScheduleError> {
-        let kernels = Kernels::new(network, isa, options.fuse)?;
+    pub fn new(plan: &Plan, rank: usize, isa: lockstep_ops::Isa) -> Result<Self, ScheduleError> {
+        let (network, meshes, fuse) = (plan.network(), plan.meshes(), plan.options().fuse);
+        let momentum = plan.options().mode == Mode::Train { momentum: true };
+        let kernels = Kernels::new(network, meshes, rank, isa, fuse)?;
         let mut len = 0;
         let mut take = |n: usize| {
             let start = len;
@@ -72,9 +60,11 @@ impl ParameterStore {
             let mut entry = Entry::default();
             let parameters = kernel.parameters_len();
             if parameters > 0 {
-                entry.strip = strips(parameters, options.ranks, ALIGN)[options.rank].clone();
+                let mesh = meshes.mesh(layer.id);
+                let group = rank / mesh.members();
+                entry.strip = strips(parameters, mesh.groups(), ALIGN)[group].clone();
                 entry.parameters = Some(take(parameters));
-                if options.momentum {
+                if momentum {
                     entry.velocity = Some(take(entry.strip.len()));
                 }
             }
@@ -85,13 +75,25 @@ impl ParameterStore {
             entries.push(entry);
         }
         let arena = Arena::new(len);
-        Ok(Self { arena, entries, kernels, options, abandoned: Mutex::new(false) })
+        let (meshes, abandoned) = (meshes.clone(), Mutex::new(false));
+        Ok(Self { arena, entries, kernels, meshes, rank, fuse, abandoned })
     }
 
-    /// What it was made for.
+    /// The rank it is for.
     #[must_use]
-    pub fn options(&self) -> StoreOptions {
-        self.options
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Which ranks hold what.
+    #[must_use]
+    pub fn meshes(&self) -> &Meshes {
+        &self.meshes
+    }
+
+    /// Whether its kernels compute the activations next to them.
+    pub(crate) fn fuse(&self) -> bool {
+        self.fuse
     }
 
     /// Bytes of all its tensors.
@@ -100,8 +102,8 @@ impl ParameterStore {
         self.arena.len() * size_of::<f32>()
     }
 
-    /// Sets one parameter, by layer and PyTorch name (`weight`, `running_mean`), from plain order. Waits while a program
-    /// runs on the store.
+    /// Sets one parameter, by layer and PyTorch name (`weight`, `running_mean`), from all its values in plain order; the rank
+    /// keeps those of its features. Waits while a program runs on the store.
     ///
     /// # Errors
     /// The layer has no such parameter, it has another number of values, or a run failed in the midst of an exchange.
@@ -113,9 +115,31 @@ impl ParameterStore {
         values: &[f32],
     ) -> Result<(), ScheduleError> {
         let lease = self.lease()?;
-        let (range, len) = self.locate(network, layer, param)?;
+        let Place { range, share, len } = self.locate(network, layer, param)?;
         if values.len() != len {
             return Err(unfit(network, layer, param, len, values.len()));
+        }
+        let mut tensor = self.tiles(range, &lease);
+        let len = tensor.len();
+        self.kernels.get(layer).pack(param, &values[share], tensor.tile(0..len));
+        Ok(())
+    }
+
+    /// Sets this rank's values of one parameter, as [`ParameterStore::export`] gives them.
+    ///
+    /// # Errors
+    /// As [`ParameterStore::import`].
+    pub fn import_share(
+        &self,
+        network: &Network,
+        layer: LayerId,
+        param: &str,
+        values: &[f32],
+    ) -> Result<(), ScheduleError> {
+        let lease = self.lease()?;
+        let Place { range, share, .. } = self.locate(network, layer, param)?;
+        if values.len() != share.len() {
+            return Err(unfit(network, layer, param, share.len(), values.len()));
         }
         let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
@@ -123,7 +147,8 @@ impl ParameterStore {
         Ok(())
     }
 
-    /// One parameter in plain order. Waits while a program runs on the store.
+    /// This rank's values of one parameter in plain order: those of its features, which are all where the layer is not split
+    /// ([`ParameterStore::share`]). Waits while a program runs on the store.
     ///
     /// # Errors
     /// The layer has no such parameter, or a run failed in the midst of an exchange.
@@ -134,27 +159,40 @@ impl ParameterStore {
         param: &str,
     ) -> Result<Vec<f32>, ScheduleError> {
         let lease = self.lease()?;
-        let (range, len) = self.locate(network, layer, param)?;
-        let mut values = vec![0.0; len];
+        let Place { range, share, .. } = self.locate(network, layer, param)?;
+        let mut values = vec![0.0; share.len()];
         let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
         self.kernels.get(layer).unpack(param, tensor.tile(0..len), &mut values);
         Ok(values)
     }
 
-    /// The tensor that holds a parameter, and the parameter's number of values.
+    /// Which of all values of a parameter in plain order this rank holds.
+    ///
+    /// # Errors
+    /// The layer has no such parameter.
+    pub fn share(
+        &self,
+        network: &Network,
+        layer: LayerId,
+        param: &str,
+    ) -> Result<Range<usize>, ScheduleError> {
+        Ok(self.locate(network, layer, param)?.share)
+    }
+
     fn locate(
         &self,
         network: &Network,
         layer: LayerId,
         param: &str,
-    ) -> Result<(Range<usize>, usize), ScheduleError> {
+    ) -> Result<Place, ScheduleError> {
         let entry = &self.entries[layer.index()];
         let found = network.layer(layer).params.iter().find(|p| p.name == param);
         let found = found.ok_or_else(|| unfit(network, layer, param, 0, 0))?;
         let range = if found.role.is_trainable() { &entry.parameters } else { &entry.running };
         let range = range.clone().expect("a layer with a parameter has a tensor for it");
-        Ok((range, found.shape.iter().product()))
+        let share = self.kernels.get(layer).share_of(&found.shape);
+        Ok(Place { range, share, len: found.elements() })
     }
 
     #[expect(unsafe_code, reason = "hands out a tensor for import and export")]
@@ -195,6 +233,16 @@ impl ParameterStore {
     pub(crate) fn strip(&self, layer: LayerId) -> Range<usize> {
         self.entries[layer.index()].strip.clone()
     }
+}
+
+/// Where a parameter is.
+struct Place {
+    /// The tensor that holds it.
+    range: Range<usize>,
+    /// Which of its values in plain order are there.
+    share: Range<usize>,
+    /// All its values.
+    len: usize,
 }
 
 /// Sole access to a store's arena.

@@ -14,6 +14,7 @@ mod counts;
 mod link;
 mod machine;
 mod outcome;
+mod refine;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,7 @@ use lockstep_graph::{Platform, TaskGraph};
 
 use machine::Machine;
 pub use outcome::{LayerTimes, SimulatedStep};
+pub use refine::{Candidate, compare_strategies, resolve_auto};
 
 /// In which order exchanges that wait for the link are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -12,7 +12,7 @@ use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy};
 use lockstep_ops::Isa;
 use lockstep_scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, ParameterStore, Program, Router,
-    ScheduleError, StepHook, StoreOptions, WorkerConfig, flush_denormals,
+    ScheduleError, StepHook, WorkerConfig, flush_denormals,
 };
 use lockstep_traces::Recorder;
 
@@ -76,6 +76,7 @@ pub(crate) struct Run {
     pub(crate) ranks: usize,
     pub(crate) workers: usize,
     pub(crate) mode: Mode,
+    pub(crate) strategy: Strategy,
     /// Whether activations are computed by the tasks next to them.
     pub(crate) fuse: bool,
     /// Called in the workers of one rank.
@@ -88,6 +89,7 @@ pub(crate) struct Run {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) reports: Vec<IterationReport>,
+    /// By name: the values of the rank's features, the rest is NaN.
     pub(crate) parameters: BTreeMap<String, Vec<f32>>,
     /// Iterations given back.
     pub(crate) recycled: Vec<u64>,
@@ -159,7 +161,8 @@ impl Run {
         let (network, sizes) = (Arc::new(network), sizes.to_vec());
         let mode = Mode::Train { momentum: true };
         let (ranks, workers, fuse) = (1, 2, true);
-        Self { network, sizes, ranks, workers, mode, fuse, hook: None, act: None }
+        let strategy = Strategy::Data;
+        Self { network, sizes, ranks, workers, mode, strategy, fuse, hook: None, act: None }
     }
 
     pub(crate) fn on(self, ranks: usize, workers: usize) -> Self {
@@ -182,13 +185,21 @@ impl Run {
         })
     }
 
-    /// The outcome, which must be the same on all ranks.
+    /// The outcome, which must be the same on all ranks; parameters are put together from what each has.
     pub(crate) fn outcome(&self) -> Outcome {
         let mut outcomes = self.outcomes().into_iter().map(Result::unwrap);
-        let first = outcomes.next().unwrap();
+        let mut first = outcomes.next().unwrap();
         for other in outcomes {
             assert_eq!(other.reports, first.reports, "ranks disagree");
-            assert_eq!(other.parameters, first.parameters, "ranks disagree");
+            for (name, values) in other.parameters {
+                let known = first.parameters.get_mut(&name).unwrap();
+                for (known, value) in known.iter_mut().zip(values) {
+                    if known.is_nan() {
+                        *known = value;
+                    }
+                    assert!(value.is_nan() || *known == value, "ranks disagree on {name}");
+                }
+            }
         }
         first
     }
@@ -217,20 +228,19 @@ impl Run {
             minibatch: self.sizes.iter().copied().max().unwrap(),
             ranks: self.ranks,
             mode: self.mode,
-            strategy: Strategy::Data,
+            strategy: self.strategy.clone(),
             platform: Platform::default(),
             fuse: self.fuse,
         };
         let plan = Plan::compile(Arc::clone(&self.network), options).unwrap();
-        let options = StoreOptions { rank, ranks: self.ranks, momentum: true, fuse: self.fuse };
-        let store = Arc::new(ParameterStore::new(&self.network, Isa::detect(), options).unwrap());
+        let store = Arc::new(ParameterStore::new(&plan, rank, Isa::detect()).unwrap());
         for layer in self.network.layers() {
             for param in &layer.params {
                 let values = samples::initial(&layer.name, param);
                 store.import(&self.network, layer.id, &param.name, &values).unwrap();
             }
         }
-        let bind = BindOptions { rank, decay_all: true };
+        let bind = BindOptions { decay_all: true };
         let program = Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap();
         let hook = self.hook.as_ref().filter(|(on, _)| *on == rank);
         let config = WorkerConfig {
@@ -258,7 +268,10 @@ impl Run {
         let mut parameters = BTreeMap::new();
         for layer in self.network.layers() {
             for param in &layer.params {
-                let values = store.export(&self.network, layer.id, &param.name).unwrap();
+                let mut values = vec![f32::NAN; param.elements()];
+                let share = store.share(&self.network, layer.id, &param.name).unwrap();
+                let own = store.export(&self.network, layer.id, &param.name).unwrap();
+                values[share].copy_from_slice(&own);
                 parameters.insert(format!("{}.{}", layer.name, param.name), values);
             }
         }

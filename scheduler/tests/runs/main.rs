@@ -6,6 +6,7 @@ mod harness;
 mod networks;
 mod failure;
 mod stop;
+mod strategies;
 mod minibatches;
 mod same_bits;
 mod fused;

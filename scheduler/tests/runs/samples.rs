@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 use lockstep_graph::{Network, Param, ParamRole, share};
 use lockstep_ops::sgd::SgdHyper;
@@ -35,17 +36,18 @@ pub(crate) fn iteration(
     (rank, ranks): (usize, usize),
 ) -> Iteration {
     let first: usize = sizes[..index].iter().sum();
-    let ids = share(sizes[index], ranks, rank).map(|i| (first + i) as u64);
+    let ids = |range: Range<usize>| range.map(move |i| (first + i) as u64);
+    let own = ids(share(sizes[index], ranks, rank));
     let len = network.layer(network.input()).shape.elements();
-    let values = ids.clone().flat_map(|id| (0..len).map(move |i| noise((id, i)))).collect();
-    let labels =
-        ids.clone().map(|id| u32::try_from(id * 7 % network.classes() as u64).unwrap()).collect();
+    let values = own.clone().flat_map(|id| (0..len).map(move |i| noise((id, i)))).collect();
+    let labels = own.map(|id| u32::try_from(id * 7 % network.classes() as u64).unwrap()).collect();
     Iteration {
         step: index as u64 + 1,
         epoch: 1,
         minibatch: sizes[index],
         hyper: SgdHyper { lr: 0.02, momentum: 0.9, weight_decay: 1e-3, nesterov: false },
         seed: 11,
-        samples: LocalSamples { ids: ids.collect(), values, labels },
+        ids: ids(0..sizes[index]).collect(),
+        samples: LocalSamples { values, labels },
     }
 }

@@ -13,7 +13,7 @@ use lockstep::ops::Isa;
 use lockstep::ops::sgd::SgdHyper;
 use lockstep::scheduler::{
     BindOptions, Drill, Executor, Feed, Iteration, IterationReport, LocalSamples, ParameterStore,
-    Program, ScheduleError, StoreOptions, WorkerConfig,
+    Program, ScheduleError, WorkerConfig,
 };
 use lockstep::traces::Recorder;
 
@@ -39,10 +39,9 @@ impl Chain {
             platform: Platform::default(),
             fuse: false,
         };
-        let plan = Plan::compile(Arc::clone(&network), options)?;
-        let store = StoreOptions { rank: 0, ranks: 1, momentum: false, fuse: false };
-        let store = Arc::new(ParameterStore::new(&network, Isa::detect(), store)?);
-        let bound = Program::bind(vec![plan], &store, &BindOptions { rank: 0, decay_all: false })?;
+        let plan = Plan::compile(network, options)?;
+        let store = Arc::new(ParameterStore::new(&plan, 0, Isa::detect())?);
+        let bound = Program::bind(vec![plan], &store, &BindOptions { decay_all: false })?;
         let program = bound.into_iter().next().expect("one plan makes one program");
         let config = WorkerConfig {
             workers: job.workers,
@@ -95,8 +94,9 @@ impl Feed for Chains {
         self.left = left;
         self.began.get_or_insert_with(Instant::now);
         let hyper = SgdHyper { lr: 0.0, momentum: 0.0, weight_decay: 0.0, nesterov: false };
-        let samples = LocalSamples { ids: vec![0], ..LocalSamples::default() };
-        Ok(Some(Iteration { step: 1, epoch: 1, minibatch: 1, hyper, seed: 0, samples }))
+        let samples = LocalSamples { labels: vec![0], ..LocalSamples::default() };
+        let ids = vec![0];
+        Ok(Some(Iteration { step: 1, epoch: 1, minibatch: 1, hyper, seed: 0, ids, samples }))
     }
 
     fn report(&mut self, _: &IterationReport) -> Result<(), ScheduleError> {

@@ -1,0 +1,184 @@
+//! The mesh of every layer, and from it the placement of what a layer reads and writes.
+
+use std::ops::Range;
+
+use super::strategy::Strategy;
+use crate::balance::choose_groups;
+use crate::cost::Platform;
+use crate::error::GraphError;
+use crate::layer::{Layer, LayerId, LayerKind};
+use crate::network::Network;
+use crate::placement::{Extent, FEATURE_GRAIN, Mesh, Placement, share};
+
+/// How the layers of a network lie on the ranks. A function of network, strategy, ranks and minibatch: the same on every rank,
+/// in the training and the scoring plan.
+///
+/// Layers with weights (linear layers and convolutions of one group) have the mesh that the strategy gives them: members of a
+/// group read all input features and compute their own output features. Layers that look across channels without weights of
+/// that kind (local response normalization, concatenation, grouped convolutions) and the input are data-parallel. All others
+/// have the mesh of their first input and work on the features that are there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meshes {
+    ranks: usize,
+    minibatch: usize,
+    layers: Vec<LayerMesh>,
+}
+
+/// One layer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LayerMesh {
+    mesh: Mesh,
+    /// Features of the output that stay together.
+    grain: usize,
+}
+
+impl Meshes {
+    /// Resolves a strategy.
+    ///
+    /// # Errors
+    /// There are no ranks, or the strategy names a layer that has no weights or does not exist.
+    pub fn new(
+        network: &Network,
+        strategy: &Strategy,
+        ranks: usize,
+        minibatch: usize,
+        platform: &Platform,
+    ) -> Result<Self, GraphError> {
+        if ranks == 0 {
+            return Err(GraphError::UnevenMesh { ranks: 0, groups: 0 });
+        }
+        if let Strategy::PerLayer(layers) = strategy {
+            for name in layers.names() {
+                if !network.find(name).is_some_and(is_splittable) {
+                    let (path, layer) = (layers.path().to_owned(), name.to_owned());
+                    return Err(GraphError::StrategyLayer { path, layer });
+                }
+            }
+        }
+        let is_auto = |layer: &Layer| *strategy.of(&layer.name) == Strategy::Auto;
+        let choices = if network.layers().iter().any(is_auto) {
+            choose_groups(network, minibatch, ranks, platform)
+        } else {
+            Vec::new()
+        };
+        let mut layers: Vec<LayerMesh> = Vec::new();
+        for layer in network.layers() {
+            let next = match (&layer.kind, layer.inputs.first()) {
+                _ if is_splittable(layer) => {
+                    let chosen = choices.get(layer.id.index()).map(|choice| choice.mesh);
+                    let groups = groups(layer, strategy, ranks, chosen);
+                    LayerMesh { mesh: Mesh::new(ranks, groups)?, grain: FEATURE_GRAIN }
+                }
+                (_, Some(input)) if !is_mixing(&layer.kind) => {
+                    let before = layers[input.index()];
+                    // Flattened features lie channel by channel.
+                    let (_, h, w) = network.layer(*input).shape.maps();
+                    let flattens = matches!(layer.kind, LayerKind::Flatten);
+                    let grain = if flattens { before.grain * h * w } else { before.grain };
+                    LayerMesh { grain, ..before }
+                }
+                _ => LayerMesh { mesh: Mesh::data_parallel(ranks), grain: FEATURE_GRAIN },
+            };
+            layers.push(next);
+        }
+        Ok(Self { ranks, minibatch, layers })
+    }
+
+    /// All ranks.
+    #[must_use]
+    pub fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    /// Samples of the largest minibatch.
+    #[must_use]
+    pub fn minibatch(&self) -> usize {
+        self.minibatch
+    }
+
+    /// The mesh of a layer.
+    #[must_use]
+    pub fn mesh(&self, layer: LayerId) -> Mesh {
+        self.layers[layer.index()].mesh
+    }
+
+    /// Features of a layer's output that stay together.
+    #[must_use]
+    pub fn grain(&self, layer: LayerId) -> usize {
+        self.layers[layer.index()].grain
+    }
+
+    /// Where a layer's output is.
+    #[must_use]
+    pub fn output(&self, layer: LayerId) -> Placement {
+        let LayerMesh { mesh, grain } = self.layers[layer.index()];
+        Placement::activation(mesh, grain)
+    }
+
+    /// Where a layer needs its input `input`: with all features, or as it writes its own output.
+    #[must_use]
+    pub fn operand(&self, layer: &Layer, input: LayerId) -> Placement {
+        let mesh = self.mesh(layer.id);
+        if is_splittable(layer) || mesh.members() == 1 {
+            Placement::gathered(mesh)
+        } else {
+            Placement::activation(mesh, self.grain(input))
+        }
+    }
+
+    /// The gradient of [`operand`](Self::operand) as the layer computes it.
+    #[must_use]
+    pub fn operand_gradient(&self, layer: &Layer, input: LayerId) -> Placement {
+        let operand = self.operand(layer, input);
+        let partial = is_splittable(layer) && operand.mesh.members() > 1;
+        Placement { partial, ..operand }
+    }
+
+    /// Output features of a layer that a rank computes; parameters and statistics of the layer are those of its features.
+    #[must_use]
+    pub fn features(&self, network: &Network, layer: LayerId, rank: usize) -> Range<usize> {
+        let (features, ..) = network.layer(layer).shape.maps();
+        let extent = Extent { samples: self.minibatch, features };
+        self.output(layer).region(rank, extent).features
+    }
+
+    /// Samples of a minibatch that a rank computes for a layer, as positions within the minibatch.
+    #[must_use]
+    pub fn samples(&self, layer: LayerId, rank: usize, minibatch: usize) -> Range<usize> {
+        let mesh = self.mesh(layer);
+        share(minibatch, mesh.groups(), rank / mesh.members())
+    }
+}
+
+/// True for layers that a strategy can split by features: their members need not talk to each other within the layer.
+pub(crate) fn is_splittable(layer: &Layer) -> bool {
+    match &layer.kind {
+        LayerKind::Linear(_) => true,
+        LayerKind::Conv2d(conv) => conv.groups == 1,
+        _ => false,
+    }
+}
+
+/// True for layers other than splittable ones that look across the channels of their input.
+fn is_mixing(kind: &LayerKind) -> bool {
+    matches!(kind, LayerKind::Lrn(_) | LayerKind::Concat | LayerKind::Conv2d(_))
+}
+
+/// The number of groups for a splittable layer: what the strategy asks for, or the next number that divides the ranks and leaves
+/// every member whole vectors of features to compute; what the planner has `chosen` where it was asked.
+fn groups(layer: &Layer, strategy: &Strategy, ranks: usize, chosen: Option<Mesh>) -> usize {
+    let (features, ..) = layer.shape.maps();
+    let most_members = features.div_ceil(FEATURE_GRAIN);
+    let possible = (1..=ranks).filter(|g| ranks.is_multiple_of(*g) && ranks / g <= most_members);
+    match strategy.of(&layer.name) {
+        Strategy::Model => possible.min(),
+        Strategy::Groups(wanted) => {
+            let possible: Vec<_> = possible.collect();
+            let smaller = possible.iter().rev().find(|g| *g <= wanted);
+            smaller.or(possible.first()).copied()
+        }
+        Strategy::Auto => chosen.map(Mesh::groups),
+        _ => None,
+    }
+    .unwrap_or(ranks)
+}
