@@ -67,7 +67,7 @@ target=${CARGO_TARGET_DIR:-target}
 for library in openmpi mpich; do
     export MPICC="mpicc.$library" LOCKSTEP_MPIRUN="mpirun.$library" CARGO_TARGET_DIR="$target/$library"
     step "every exchange on $library" exchange_everything
-    step "mpirun tests on $library" cargo test --release --features mpi,faults --test mpi
+    step "mpirun tests on $library" cargo test --release --features mpi,faults --test mpi --test robust
     # Its hosts are network namespaces, which only root can make, and its launcher's options are Open MPI's.
     if [ "$library" = openmpi ] && [ "$(id -u)" -eq 0 ]; then
         step 'two hosts and a slow link' cargo test --release --features mpi,faults --test network

@@ -57,7 +57,7 @@ pub use schedule::{LrSchedule, Progress};
 pub use trainer::{
     Decay, EpochRecord, Finishers, Job, Length, MeasureJob, Measurement, Observer, Outcome, Pace,
     Ranks, RunOptions, RunStart, Score, ScoreJob, Sgd, Silent, StepRecord, Stretch, TraceOptions,
-    check_weights, measure, merge_traces, peak_resident_bytes, score, train,
+    Traffic, check_weights, measure, merge_traces, peak_resident_bytes, score, train,
 };
 
 /// The code blocks of the README and of ARCHITECTURE.md, compiled and run.

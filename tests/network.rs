@@ -4,6 +4,7 @@
 //! Needs the feature `mpi` built with Open MPI, root and `ip` and `tc`: `tests/net/hosts` makes the hosts, network namespaces
 //! with rate-limited links. `./test.sh` runs it where it can.
 #![cfg(feature = "mpi")]
+#![expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use lockstep_comm::{
-    CommConfig, CommError, Communicator, Exchange, ExchangeLabel, Message, MpiEndpoint, Receive,
-    Region, agree,
+    Algorithm, CommConfig, CommError, Communicator, Exchange, ExchangeLabel, Message, MpiEndpoint,
+    Receive, Region, agree,
 };
 
 /// Tensor lengths: empty, tiny, eager, one chunk, odd, and 64 MB.
@@ -81,19 +81,22 @@ fn whole(rank: usize, element: usize) -> f32 {
     ((rank * 7919 + element * 31) % 257) as f32 - 128.0
 }
 
-fn strips(len: usize, n_ranks: usize) -> Vec<Range<usize>> {
-    (0..n_ranks).map(|rank| len * rank / n_ranks..len * (rank + 1) / n_ranks).collect()
+fn strips(len: usize, n_ranks: usize) -> Vec<Vec<Range<usize>>> {
+    let strip = |rank: usize| len * rank / n_ranks..len * (rank + 1) / n_ranks;
+    (0..n_ranks).map(|rank| vec![strip(rank)]).collect()
 }
 
-/// Part-reduce and part-broadcast of all lengths, all in flight at once, several rounds.
+/// Part-reduce and part-broadcast of all lengths, by every algorithm, all in flight at once, several rounds.
 fn sums(rank: &Rank) -> Result<(), CommError> {
     let (me, n_ranks) = (rank.comm.rank(), rank.comm.n_ranks());
     let members: Vec<_> = (0..n_ranks).collect();
     let mut tensors = LENGTHS.map(|len| vec![0.0; len]);
     let describe = |(i, tensor): (usize, &mut Vec<f32>)| {
         let (data, strips) = (region(tensor), strips(tensor.len(), n_ranks));
-        let reduce = Exchange::part_reduce(rank.label(2 * i), data, &members, &strips)?;
-        let broadcast = Exchange::part_broadcast(rank.label(2 * i + 1), data, &members, &strips)?;
+        let algorithm = Algorithm::ALL[i % Algorithm::ALL.len()];
+        let label = |phase| rank.label(2 * i + phase);
+        let reduce = Exchange::part_reduce(label(0), data, &members, &strips, algorithm)?;
+        let broadcast = Exchange::part_broadcast(label(1), data, &members, &strips, algorithm)?;
         Ok([Arc::new(reduce), Arc::new(broadcast)])
     };
     let exchanges =

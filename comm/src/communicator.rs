@@ -63,7 +63,7 @@ impl Communicator {
     /// Asks for an exchange; `on_complete` is called with `token` when it is over. Every member submits its own description
     /// of the exchange, in any order relative to other exchanges. `step` is handed to `on_step`.
     ///
-    /// Never blocks and takes no lock. After a failure nothing completes. An exchange submitted again before its completion
+    /// Takes no lock. Waits only where a thousand requests are queued that the communication thread has not looked at yet. After a failure nothing completes. An exchange submitted again before its completion
     /// is a failure ([`CommError::StillInFlight`]).
     ///
     /// # Safety
@@ -138,7 +138,7 @@ impl Communicator {
     }
 
     /// Sends a command that answers, and waits for the answer.
-    fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, CommError> {
+    pub(crate) fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, CommError> {
         let (reply, answer) = channel();
         self.shared.submit(command(reply));
         self.wait_for(&answer)

@@ -31,6 +31,18 @@ impl Doorbell {
         Doorbell { asleep: AtomicBool::new(false), thread: current() }
     }
 
+    /// Whether it would wake the calling thread.
+    #[cfg(not(loom))]
+    pub(crate) fn is_for_this_thread(&self) -> bool {
+        self.thread.id() == current().id()
+    }
+
+    /// Loom's threads have ids that std's do not compare with; models do not ask.
+    #[cfg(loom)]
+    pub(crate) fn is_for_this_thread(&self) -> bool {
+        false
+    }
+
     /// Wakes the thread if it sleeps. The news must have been published before. Never blocks; one load if nobody sleeps.
     pub(crate) fn ring(&self) {
         // Pairs with the fence in `sleep`.

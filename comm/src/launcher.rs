@@ -28,7 +28,6 @@ const LAUNCHERS: [Variables; 4] = [
     ("MPICH's mpirun", ["PMI_RANK", "PMI_SIZE"], ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"]),
     ("an MPI launcher", ["MPI_RANKID", "MPI_NRANKS"], ["MPI_LOCALRANKID", "MPI_LOCALNRANKS"]),
     // Set by srun for its steps, unlike SLURM_NTASKS, which a batch script has too.
-    // Its count on this machine may be a list for several machines, and is then not told.
     (
         "srun",
         ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
@@ -47,11 +46,32 @@ fn launcher_from(variable: impl Fn(&str) -> Option<String>) -> Option<Launcher> 
     let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
     LAUNCHERS.iter().find_map(|&(name, job, machine)| {
         let (rank, n_ranks) = (number(job[0])?, number(job[1])?);
-        let (local_rank, local_ranks) = (number(machine[0]), number(machine[1]));
+        let node = number("SLURM_NODEID").unwrap_or(0);
+        let local_ranks = variable(machine[1]).and_then(|counts| count_on_node(&counts, node));
+        let local_rank = number(machine[0]);
         let local = local_rank.zip(local_ranks).filter(|(rank, ranks)| rank < ranks);
         let (local_rank, local_ranks) = local.unwrap_or((0, 1));
         (rank < n_ranks).then_some(Launcher { name, rank, n_ranks, local_ranks, local_rank })
     })
+}
+
+/// The count of the `node`-th machine in a list like srun's `2(x3),1`: three machines with two ranks, then one with one.
+/// Other launchers give one number, their machine's own.
+fn count_on_node(counts: &str, node: usize) -> Option<usize> {
+    let mut machines = 0;
+    for entry in counts.trim().split(',') {
+        let (count, times) = match entry.split_once("(x") {
+            Some((count, times)) => (count, times.strip_suffix(')')?.parse().ok()?),
+            None => (entry, 1),
+        };
+        let count = count.parse().ok()?;
+        machines += times;
+        // A single number stands for this machine, whichever it is.
+        if node < machines || entry == counts.trim() && times == 1 {
+            return Some(count);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -76,6 +96,45 @@ mod tests {
         check(&[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")], Some((1, 4)));
         check(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")], Some((0, 2)));
         check(&[("SLURM_PROCID", "2"), ("SLURM_STEP_NUM_TASKS", "3")], Some((2, 3)));
+    }
+
+    #[test]
+    fn ranks_on_this_machine_are_told_by_each_launcher() {
+        let local = |environment: &[(&str, &str)]| {
+            let lookup = |name: &str| {
+                let found = environment.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            launcher_from(lookup).map(|launcher| (launcher.local_rank, launcher.local_ranks))
+        };
+        let open_mpi = [
+            ("OMPI_COMM_WORLD_RANK", "5"),
+            ("OMPI_COMM_WORLD_SIZE", "8"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+        ];
+        assert_eq!(local(&open_mpi), Some((1, 4)));
+        let mpich = [
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "2"),
+            ("MPI_LOCALRANKID", "1"),
+            ("MPI_LOCALNRANKS", "2"),
+        ];
+        assert_eq!(local(&mpich), Some((1, 2)));
+        let srun = |node, local_rank, counts| {
+            local(&[
+                ("SLURM_PROCID", "3"),
+                ("SLURM_STEP_NUM_TASKS", "7"),
+                ("SLURM_NODEID", node),
+                ("SLURM_LOCALID", local_rank),
+                ("SLURM_STEP_TASKS_PER_NODE", counts),
+            ])
+        };
+        assert_eq!(srun("1", "1", "2(x3),1"), Some((1, 2)));
+        assert_eq!(srun("3", "0", "2(x3),1"), Some((0, 1)));
+        assert_eq!(srun("0", "3", "4,3"), Some((3, 4)));
+        assert_eq!(srun("1", "2", "4,3"), Some((2, 3)));
+        assert_eq!(srun("1", "2", "nonsense"), Some((0, 1)));
     }
 
     #[test]

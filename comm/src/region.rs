@@ -35,6 +35,12 @@ impl Region {
         Region { ptr: words.as_mut_ptr(), len: words.len() }
     }
 
+    /// A region of so many elements that is described, never served.
+    #[cfg(test)]
+    pub(crate) fn of_length(len: usize) -> Region {
+        Region { ptr: std::ptr::dangling_mut(), len }
+    }
+
     /// Elements.
     #[must_use]
     pub fn len(&self) -> usize {

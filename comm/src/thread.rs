@@ -3,17 +3,16 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{Builder, JoinHandle};
-
-use crossbeam::queue::SegQueue;
 
 use crate::config::CommConfig;
 use crate::counters::CounterCells;
 use crate::doorbell::Doorbell;
 use crate::engine::{Engine, EngineWire, clamp_chunk_bytes};
 use crate::error::CommError;
-use crate::submission::Shared;
+use crate::ring::ring;
+use crate::submission::{QUEUE_LENGTH, Shared};
 use crate::transport::Endpoint;
 
 /// Starts the thread and waits until it has connected.
@@ -63,18 +62,21 @@ fn run(endpoint: Endpoint, mut config: CommConfig, ready: &Sender<Result<Arc<Sha
 fn connect(endpoint: Endpoint, config: CommConfig) -> Result<(Arc<Shared>, Engine), CommError> {
     let transport = endpoint.connect()?;
     let doorbell = Arc::new(Doorbell::for_this_thread());
+    let (queue, commands) = ring(QUEUE_LENGTH);
     let shared = Arc::new(Shared {
         rank: transport.rank(),
         n_ranks: transport.n_ranks(),
         library: transport.library(),
         chunk_bytes: clamp_chunk_bytes(config.chunk_bytes),
-        queue: SegQueue::new(),
+        queue,
+        overflow: Mutex::default(),
         doorbell: Arc::clone(&doorbell),
         counters: CounterCells::default(),
         failure: OnceLock::new(),
     });
-    let wire = EngineWire::new(transport, &doorbell, config.window)?;
-    Ok((Arc::clone(&shared), Engine::new(shared, config, wire)))
+    let window_bytes = shared.chunk_bytes.saturating_mul(config.window.max(1));
+    let wire = EngineWire::new(transport, &doorbell, window_bytes)?;
+    Ok((Arc::clone(&shared), Engine::new(shared, commands, config, wire)))
 }
 
 /// The message of a panic, whose payload is a string unless somebody chose otherwise.

@@ -22,6 +22,18 @@ impl Price {
         Self { flops, bytes, ..Self::default() }
     }
 
+    /// One of so many equal parts of the work; each part sends as many messages as the whole.
+    #[must_use]
+    pub fn part(self, parts: usize) -> Self {
+        let parts = parts as f64;
+        Self {
+            flops: self.flops / parts,
+            bytes: self.bytes / parts,
+            bytes_sent: self.bytes_sent / parts,
+            ..self
+        }
+    }
+
     /// An exchange.
     #[must_use]
     pub fn exchange(bytes_sent: f64, messages: f64) -> Self {

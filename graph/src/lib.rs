@@ -62,5 +62,6 @@ pub use placement::{
 };
 pub use shape::{Shape, WrongRank};
 pub use task::{
-    Dependency, Hazard, InPlace, Task, TaskGraph, TaskId, TaskKind, Tensor, TensorId, TensorRole,
+    Dependency, Hazard, InPlace, SamplePart, Task, TaskGraph, TaskId, TaskKind, Tensor, TensorId,
+    TensorRole,
 };

@@ -37,6 +37,7 @@ mod flatten;
 mod activation;
 mod bias;
 mod linear;
+pub mod gradient;
 pub mod sgd;
 mod softmax_cross_entropy;
 mod rounds;
@@ -49,7 +50,7 @@ pub use activation::{
 pub use add::{Add, AddDesc, AddFinish, AddForward};
 pub use batch_norm::{
     BatchNorm, BatchNormBackward, BatchNormBackwardStats, BatchNormDesc, BatchNormEval,
-    BatchNormForward, BatchNormMerge, BatchNormStats,
+    BatchNormForward, BatchNormMerge, BatchNormRange, BatchNormStats,
 };
 pub use bias::{Bias, BiasBackwardData, BiasBackwardWeights, BiasDesc, BiasForward};
 pub use concat::{Concat, ConcatBackward, ConcatDesc, ConcatForward};
@@ -83,6 +84,7 @@ pub mod reference {
     pub use crate::conv2d::reference as conv2d;
     pub use crate::dropout::reference as dropout;
     pub use crate::flatten::reference as flatten;
+    pub use crate::gradient::reference as gradient;
     pub use crate::linear::reference as linear;
     pub use crate::lrn::reference as lrn;
     pub use crate::pool::reference as pool;

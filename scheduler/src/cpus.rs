@@ -21,6 +21,12 @@ impl Cores {
         Self { allowed, quota }
     }
 
+    /// Some cores, of which `quota` can be busy at once.
+    #[must_use]
+    pub fn new(allowed: Vec<usize>, quota: usize) -> Self {
+        Self { allowed, quota }
+    }
+
     /// Cores that can be busy at once: the mask's, or fewer where a quota is set.
     #[must_use]
     pub fn usable(&self) -> usize {
@@ -40,9 +46,14 @@ impl Cores {
     /// the time and takes what it needs from both.
     #[must_use]
     pub fn default_workers(&self, ranks_here: usize, communicates: bool) -> usize {
-        let each = self.usable() / ranks_here.max(1);
-        let spare = usize::from(communicates && each >= 3);
-        (each - spare.min(each)).max(1)
+        Self::workers_on(self.usable() / ranks_here.max(1), communicates)
+    }
+
+    /// Workers of a rank that has `cores` cores to itself, by the same rule.
+    #[must_use]
+    pub fn workers_on(cores: usize, communicates: bool) -> usize {
+        let spare = usize::from(communicates && cores >= 3);
+        (cores - spare.min(cores)).max(1)
     }
 
     /// Where the threads of the `index`-th of `ranks_here` ranks go, when every thread of all these ranks can
@@ -64,7 +75,7 @@ mod tests {
     use super::*;
 
     fn cores(n: usize, quota: usize) -> Cores {
-        Cores { allowed: (0..n).collect(), quota }
+        Cores::new((0..n).collect(), quota)
     }
 
     #[test]

@@ -271,11 +271,13 @@ impl Session {
             // For the next iteration in this slot; nobody counts it down before this one is complete.
             let waits = self.program.links(task).waits;
             self.waiting(instance).store(waits, Ordering::Relaxed);
-            #[cfg(debug_assertions)]
-            self.ledger.enter((slot, task.index()), self.program.accesses(task), |t| {
-                self.program.task_name(TaskId::from_index(t)).to_owned()
-            });
             let iteration = self.iteration(slot);
+            #[cfg(debug_assertions)]
+            self.ledger.enter(
+                (slot, task.index()),
+                &self.program.accesses(task, iteration.minibatch),
+                |t| self.program.task_name(TaskId::from_index(t)).to_owned(),
+            );
             if let Some(exchange) = self.program.exchange(task, iteration.minibatch) {
                 let step = iteration.step;
                 let token = (slot * self.program.n_tasks() + task.index()) as u64;

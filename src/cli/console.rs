@@ -22,6 +22,11 @@ pub(super) fn error(rank: Option<usize>, error: &RunError) {
     }
 }
 
+/// Prints what the user should know.
+pub(super) fn warning(text: &str) {
+    eprintln!("warning: {text}");
+}
+
 /// `1 step`, `2 steps`.
 fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
@@ -108,7 +113,7 @@ impl Observer for Console {
             start.peak_memory as f64 / 1e6
         );
         for warning in &start.warnings {
-            eprintln!("warning: {warning}");
+            self::warning(warning);
         }
         self.total_steps = start.total_steps;
         self.last_line = Instant::now();

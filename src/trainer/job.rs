@@ -4,7 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lockstep_comm::{CommConfig, Communicator, Completion, Endpoint, LocalEndpoint, LocalJob};
+use lockstep_comm::{
+    CommConfig, Communicator, Completion, Endpoint, LocalEndpoint, LocalJob, Patience,
+};
 use lockstep_scheduler::{Router, flush_denormals, panic_message, pin_current_thread};
 use lockstep_traces::{Recorder, merge, rank_file};
 
@@ -16,7 +18,7 @@ use crate::error::RunError;
 
 /// How long a failing rank's message is given to pass through its launcher's pipes, which drop what is in them when the job is
 /// ended: without it, MPICH's lost the message once in some twenty runs.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(300);
 
 /// Trains. Returns when all ranks of this process have ended.
 ///
@@ -204,6 +206,7 @@ pub(super) fn start_communicator(
         on_step: threads
             .hook("comm")
             .map(|hook| -> Box<dyn FnMut(u64) + Send> { Box::new(move |step| hook(step)) }),
+        patience: if core.is_some() { Patience::own_core() } else { Patience::shared_core() },
         ..CommConfig::default()
     };
     Ok(Communicator::start(endpoint, config)?)
@@ -218,17 +221,11 @@ pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T, RunError>) -> Result<T,
 /// This process as one rank: MPI is initialized, used and finalized on the communication thread.
 #[cfg(feature = "mpi")]
 fn mpi(job: &Job, observer: &mut dyn Observer) -> Result<Outcome, RunError> {
-    use lockstep_comm::{Launcher, launcher};
-
-    use super::threads::machine_cores;
-
-    let alone =
-        Launcher { name: "no launcher", rank: 0, n_ranks: 1, local_ranks: 1, local_rank: 0 };
-    let launcher = launcher().unwrap_or(alone);
-    let threads = Threads::of_process(&job.options, &launcher, machine_cores());
+    let threads = Threads::of_this_process(&job.options);
+    let (rank, ranks) = (threads.rank, threads.ranks);
     let outcome = communicating_rank(job, threads, lockstep_comm::MpiEndpoint, Some(observer));
-    if launcher.rank == 0 {
-        merge_traces(job, launcher.n_ranks)?;
+    if rank == 0 {
+        merge_traces(job, ranks)?;
     }
     outcome
 }

@@ -1,13 +1,14 @@
 //! Measuring a network's speed: steps on one fixed minibatch, timed once they have settled.
 //!
 //! The samples are made once and given to every step, so that what is measured is the step and not where data comes from. Ranks
-//! are threads of this process. What `train` does around the steps (epochs, scores, checkpoints) is left out.
+//! are threads of this process or processes of an MPI job; rank 0 holds the watch, and the others stop when it does. What `train`
+//! does around the steps (epochs, scores, checkpoints) is left out.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use lockstep_comm::{Communicator, LocalEndpoint, LocalJob};
+use lockstep_comm::{Communicator, Endpoint, LocalJob, agree};
 use lockstep_data::{Dataset, SampleShape, Synthetic};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy, share};
 use lockstep_ops::Isa;
@@ -17,12 +18,14 @@ use lockstep_scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, LocalSamples, ParameterStore, Program,
     Router, WorkerConfig,
 };
-use lockstep_traces::{Recorder, Tally, TallyReport};
+use lockstep_traces::{Recorder, TallyReport};
 
-use super::job::{first_cause, guarded, start_communicator};
-use super::memory::peak_resident_bytes;
-use super::options::RunOptions;
+use super::job::{LAST_WORDS, first_cause, guarded, start_communicator};
+use super::observer::Observer;
+use super::options::{Ranks, RunOptions};
+use super::thread_time::cpu_time;
 use super::threads::Threads;
+use super::watch::Watch;
 use crate::error::RunError;
 use crate::init::initial_values;
 
@@ -35,8 +38,8 @@ pub struct MeasureJob {
     pub mode: Mode,
     /// Samples of a minibatch over all ranks.
     pub minibatch: usize,
-    /// Ranks, as threads of this process.
-    pub ranks: usize,
+    /// Where the ranks are.
+    pub ranks: Ranks,
     /// Compute threads a rank; `None` chooses by cores.
     pub workers: Option<usize>,
     /// Instruction set.
@@ -72,6 +75,10 @@ pub enum Stretch {
 pub struct Measurement {
     /// Compute threads a rank.
     pub workers: usize,
+    /// Ranks.
+    pub ranks: usize,
+    /// What carries exchanges: `none` for one rank, or the transport's name.
+    pub transport: String,
     /// Seconds of every step of every run, from one report to the next.
     pub step_seconds: Vec<Vec<f64>>,
     /// The most memory this process had resident up to the last timed step, in bytes.
@@ -80,6 +87,23 @@ pub struct Measurement {
     pub profile: TallyReport,
     /// Steps of that stretch.
     pub profiled_steps: u64,
+    /// Steps of the whole job, those that warmed up included.
+    pub steps: u64,
+    /// What each rank sent in all of them, by rank.
+    pub traffic: Vec<Traffic>,
+    /// What the user should know about the first rank's threads.
+    pub warnings: Vec<String>,
+}
+
+/// What a rank's exchanges cost in a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Traffic {
+    /// Payload bytes that it sent to others.
+    pub bytes_sent: u64,
+    /// Messages that it sent to others.
+    pub messages_sent: u64,
+    /// Time that its communication thread was on a core.
+    pub comm_cpu: Duration,
 }
 
 /// The peer's programs train with the same numbers; speed does not depend on them.
@@ -88,42 +112,67 @@ const HYPER: SgdHyper = SgdHyper { lr: 1e-3, momentum: 0.9, weight_decay: 0.0, n
 /// Seed of parameters, samples and dropout.
 const SEED: u64 = 1;
 
-/// Measures.
+impl MeasureJob {
+    /// Ranks of the job.
+    #[must_use]
+    pub fn n_ranks(&self) -> usize {
+        self.ranks.count()
+    }
+
+    /// Compute threads of each rank of this process: those that were asked for, or as many as suit its cores.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.threads(0).workers
+    }
+
+    /// The threads of this process's `index`-th rank.
+    fn threads(&self, index: usize) -> Threads {
+        let options = RunOptions { workers: self.workers, ..RunOptions::default() };
+        match self.ranks {
+            Ranks::InProcess(ranks) => Threads::in_process(&options, index, ranks),
+            Ranks::Mpi => Threads::of_this_process(&options),
+        }
+    }
+}
+
+/// Measures. Of an MPI job only rank 0 has a result; `observer` is told when this process's rank fails.
 ///
 /// # Errors
-/// The plan cannot be made, or a task or rank failed.
+/// The plan cannot be made, ranks were not asked for the same, or a task or rank failed.
 ///
 /// # Panics
 /// There is no rank.
-pub fn measure(job: &MeasureJob) -> Result<Measurement, RunError> {
-    assert!(job.ranks > 0, "a job has at least one rank");
-    let options = RunOptions { workers: job.workers, ..RunOptions::default() };
-    let threads = |rank| Threads::in_process(&options, rank, job.ranks);
-    let mut watch = Watch::new(job.pace);
-    if job.ranks == 1 {
-        guarded(|| run_rank(job, &threads(0), None, Some(&mut watch)))?;
-    } else {
-        local_ranks(job, threads, &mut watch)?;
+pub fn measure(
+    job: &MeasureJob,
+    observer: &mut dyn Observer,
+) -> Result<Option<Measurement>, RunError> {
+    assert!(job.n_ranks() > 0, "a job has at least one rank");
+    match job.ranks {
+        Ranks::InProcess(1) => {
+            let rank = MeasuredRank { job, threads: job.threads(0), comm: None };
+            guarded(|| rank.run())
+        }
+        Ranks::InProcess(ranks) => local_ranks(job, ranks),
+        #[cfg(feature = "mpi")]
+        Ranks::Mpi => communicating_rank(job, 0, lockstep_comm::MpiEndpoint, Some(observer)),
+        #[cfg(not(feature = "mpi"))]
+        Ranks::Mpi => {
+            let _ = observer;
+            Err(crate::launch::mpi_not_built().into())
+        }
     }
-    Ok(watch.into_measurement(threads(0).workers))
 }
 
-fn local_ranks(
-    job: &MeasureJob,
-    threads: impl Fn(usize) -> Threads,
-    watch: &mut Watch,
-) -> Result<(), RunError> {
-    let mut watch = Some(watch);
-    let outcomes: Vec<Result<(), RunError>> = std::thread::scope(|scope| {
-        let ranks: Vec<_> = LocalJob::endpoints(job.ranks)
+fn local_ranks(job: &MeasureJob, ranks: usize) -> Result<Option<Measurement>, RunError> {
+    let outcomes: Vec<Result<Option<Measurement>, RunError>> = std::thread::scope(|scope| {
+        let ranks: Vec<_> = LocalJob::endpoints(ranks)
             .into_iter()
             .enumerate()
             .map(|(rank, endpoint)| {
-                let (threads, watch) = (threads(rank), watch.take());
                 std::thread::Builder::new()
                     .name(format!("rank {rank}"))
                     .spawn_scoped(scope, move || {
-                        guarded(|| local_rank(job, &threads, endpoint, watch))
+                        guarded(|| communicating_rank(job, rank, endpoint, None))
                     })
                     .expect("the system can start one more thread")
             })
@@ -133,63 +182,139 @@ fn local_ranks(
         };
         ranks.into_iter().map(join).collect()
     });
+    // The first rank's outcome comes first, and it alone has a result.
     first_cause(outcomes)
 }
 
-fn local_rank(
+/// This process's `index`-th rank, which has others to talk to.
+fn communicating_rank(
     job: &MeasureJob,
-    threads: &Threads,
-    endpoint: LocalEndpoint,
-    watch: Option<&mut Watch>,
-) -> Result<(), RunError> {
+    index: usize,
+    endpoint: impl Into<Endpoint>,
+    observer: Option<&mut dyn Observer>,
+) -> Result<Option<Measurement>, RunError> {
+    let threads = job.threads(index);
+    let this = threads.rank;
     let router = Arc::new(Router::default());
-    let comm = start_communicator(threads, endpoint, &router, &Arc::new(OnceLock::new()))?;
+    let comm = start_communicator(&threads, endpoint, &router, &Arc::new(OnceLock::new()))?;
     let comm = Arc::new(comm);
-    let outcome = guarded(|| run_rank(job, threads, Some((Arc::clone(&comm), router)), watch));
-    match outcome {
-        Ok(()) => {
+    let rank = MeasuredRank { job, threads, comm: Some((Arc::clone(&comm), router)) };
+    match guarded(|| rank.run()) {
+        Ok(outcome) => {
             let comm = Arc::into_inner(comm).expect("the rank has given its handles back");
-            Ok(comm.shutdown()?)
+            comm.shutdown()?;
+            Ok(outcome)
         }
         Err(error) => {
+            // Said before the job is ended: with MPI this process does not come back from that.
+            if let Some(observer) = observer {
+                observer.failed(this, &error);
+                std::thread::sleep(LAST_WORDS);
+            }
             comm.abort(i32::from(error.exit_code()), &error.to_string());
             Err(error)
         }
     }
 }
 
-/// One rank from its parameters to its last step; the rank with the watch measures and ends the run.
-fn run_rank(
-    job: &MeasureJob,
-    threads: &Threads,
+/// One rank, ready to be measured.
+struct MeasuredRank<'a> {
+    job: &'a MeasureJob,
+    threads: Threads,
     comm: Option<(Arc<Communicator>, Arc<Router>)>,
-    mut watch: Option<&mut Watch>,
-) -> Result<(), RunError> {
-    let program = bind(job, threads.rank)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let recorder = watch.as_ref().map_or_else(Recorder::off, |watch| watch.tally.recorder());
-    let config = WorkerConfig {
-        workers: threads.workers,
-        cores: threads.worker_cores(),
-        spins: threads.spins(),
-        name: threads.prefix("worker"),
-        recorder,
-        on_step: None,
-    };
-    let mut executor = Executor::start(&config, comm, Arc::clone(&stop))?;
-    let on_report = |now| {
-        if let Some(watch) = &mut watch {
-            watch.step_done(now);
-            stop.store(watch.is_done(), Ordering::Relaxed);
+}
+
+impl MeasuredRank<'_> {
+    /// From the parameters to the last step; rank 0 measures and ends the run.
+    fn run(self) -> Result<Option<Measurement>, RunError> {
+        let Self { job, threads, .. } = &self;
+        if let Some((comm, _)) = &self.comm {
+            agree(comm, &facts(job))?;
         }
-    };
-    let iteration = fixed_iteration(job, threads.rank)?;
-    executor.run(&program, &mut SameFeed { iteration, step: 0, spare: Vec::new(), on_report })
+        let program = bind(job, threads.rank)?;
+        let iteration = fixed_iteration(job, threads.rank)?;
+        let mut watch = (threads.rank == 0).then(|| Watch::new(job.pace));
+        let stop = Arc::new(AtomicBool::new(false));
+        let recorder = watch.as_ref().map_or_else(Recorder::off, |watch| watch.tally.recorder());
+        let config = WorkerConfig {
+            workers: threads.workers,
+            cores: threads.worker_cores(),
+            spins: threads.spins(),
+            name: threads.prefix("worker"),
+            recorder,
+            on_step: None,
+        };
+        let mut executor = Executor::start(&config, self.comm.clone(), Arc::clone(&stop))?;
+        let mut steps = 0;
+        let on_report = |now| {
+            steps += 1;
+            if let Some(watch) = &mut watch {
+                watch.step_done(now);
+                stop.store(watch.is_done(), Ordering::Relaxed);
+            }
+        };
+        let mut feed = SameFeed { iteration, step: 0, spare: Vec::new(), on_report };
+        executor.run(&program, &mut feed)?;
+        let traffic = self.traffic()?;
+        Ok(watch.map(|watch| {
+            let seen = watch.into_seen();
+            Measurement {
+                workers: threads.workers,
+                ranks: threads.ranks,
+                transport: self
+                    .comm
+                    .as_ref()
+                    .map_or_else(|| "none".to_owned(), |(comm, _)| comm.library().to_owned()),
+                step_seconds: seen.step_seconds,
+                peak_resident: seen.peak_resident,
+                profile: seen.profile,
+                profiled_steps: seen.profiled_steps,
+                steps,
+                traffic,
+                warnings: threads.warnings(),
+            }
+        }))
+    }
+
+    /// What all ranks have sent so far, by rank.
+    fn traffic(&self) -> Result<Vec<Traffic>, RunError> {
+        let Some((comm, _)) = &self.comm else { return Ok(vec![Traffic::default()]) };
+        let counters = comm.counters();
+        let comm_cpu = cpu_time(&self.threads.prefix("comm")).unwrap_or_default();
+        let comm_cpu = u64::try_from(comm_cpu.as_nanos()).unwrap_or(u64::MAX);
+        let own = [counters.bytes_sent, counters.messages_sent, comm_cpu];
+        let all = comm.all_gather(own.iter().flat_map(|number| number.to_le_bytes()).collect())?;
+        let read = |bytes: Vec<u8>| {
+            let (numbers, _) = bytes.as_chunks::<8>();
+            let number = |index: usize| numbers.get(index).map_or(0, |&n| u64::from_le_bytes(n));
+            Traffic {
+                bytes_sent: number(0),
+                messages_sent: number(1),
+                comm_cpu: Duration::from_nanos(number(2)),
+            }
+        };
+        Ok(all.into_iter().map(read).collect())
+    }
+}
+
+/// What must be the same on every rank.
+fn facts(job: &MeasureJob) -> Vec<(String, String)> {
+    let facts = [
+        ("program version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("network", job.network.name().to_owned()),
+        ("network definition", job.network.to_json()),
+        ("mode", format!("{:?}", job.mode)),
+        ("minibatch", job.minibatch.to_string()),
+        ("strategy", job.strategy.to_string()),
+        // The packed order of parameters depends on it, and ranks exchange packed parameters.
+        ("channel block", job.isa.lanes().to_string()),
+    ];
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// The program of one rank, with initial parameters.
 fn bind(job: &MeasureJob, rank: usize) -> Result<Arc<Program>, RunError> {
-    let (network, ranks) = (&job.network, job.ranks);
+    let (network, ranks) = (&job.network, job.n_ranks());
     let options = PlanOptions {
         minibatch: job.minibatch,
         ranks,
@@ -218,7 +343,7 @@ fn fixed_iteration(job: &MeasureJob, rank: usize) -> Result<Iteration, RunError>
     let shape = SampleShape { c, h, w };
     let data = Synthetic::new(shape, network.classes(), job.minibatch, SEED);
     let mut samples = LocalSamples::default();
-    for index in share(job.minibatch, job.ranks, rank) {
+    for index in share(job.minibatch, job.n_ranks(), rank) {
         let mut values = vec![0.0; shape.values()];
         samples.labels.push(data.read(index, &mut values)?);
         samples.values.extend(values);
@@ -255,102 +380,11 @@ impl<F: FnMut(Instant)> Feed for SameFeed<F> {
     }
 }
 
-/// What is being measured now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    WarmUp,
-    Run(usize),
-    Profile,
-    Done,
-}
-
-/// Times steps, counted by their reports, and takes the profile.
-#[derive(Debug)]
-struct Watch {
-    pace: Pace,
-    phase: Phase,
-    /// Steps of this phase.
-    steps: u64,
-    /// When this phase and its last step began.
-    began: Instant,
-    last: Instant,
-    tally: Tally,
-    step_seconds: Vec<Vec<f64>>,
-    peak_resident: u64,
-    profile: Option<(TallyReport, u64)>,
-}
-
-/// Steps that a stretch of time has at least.
-const FEWEST_STEPS: u64 = 3;
-
-impl Watch {
-    fn new(pace: Pace) -> Self {
-        let now = Instant::now();
-        Self {
-            pace,
-            phase: Phase::WarmUp,
-            steps: 0,
-            began: now,
-            last: now,
-            tally: Tally::new(),
-            step_seconds: Vec::new(),
-            peak_resident: 0,
-            profile: None,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.phase == Phase::Done
-    }
-
-    fn step_done(&mut self, now: Instant) {
-        let seconds = (now - self.last).as_secs_f64();
-        self.last = now;
-        self.steps += 1;
-        if let Phase::Run(run) = self.phase {
-            self.step_seconds[run].push(seconds);
-        }
-        let over = match (self.phase, self.pace.run) {
-            (Phase::WarmUp, _) => self.steps >= self.pace.warm_up,
-            (Phase::Done, _) => false,
-            (_, Stretch::Steps(steps)) => self.steps >= steps,
-            (_, Stretch::Time(time)) => self.steps >= FEWEST_STEPS && now - self.began >= time,
-        };
-        if over {
-            self.begin_next_phase(now);
-        }
-    }
-
-    fn begin_next_phase(&mut self, now: Instant) {
-        let next_run = |run| if run < self.pace.runs { Phase::Run(run) } else { Phase::Profile };
-        let next = match self.phase {
-            Phase::WarmUp => next_run(0),
-            Phase::Run(run) => next_run(run + 1),
-            Phase::Profile | Phase::Done => Phase::Done,
-        };
-        match next {
-            Phase::Run(_) => self.step_seconds.push(Vec::new()),
-            Phase::Profile => {
-                self.peak_resident = peak_resident_bytes();
-                self.tally.open();
-            }
-            Phase::Done => self.profile = Some((self.tally.close(), self.steps)),
-            Phase::WarmUp => (),
-        }
-        (self.phase, self.steps, self.began) = (next, 0, now);
-    }
-
-    fn into_measurement(self, workers: usize) -> Measurement {
-        let (profile, profiled_steps) = self.profile.expect("the run ends with the profile");
-        let Self { step_seconds, peak_resident, .. } = self;
-        Measurement { workers, step_seconds, peak_resident, profile, profiled_steps }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use lockstep_graph::zoo;
 
+    use super::super::observer::Silent;
     use super::*;
 
     fn job(ranks: usize, mode: Mode) -> MeasureJob {
@@ -358,7 +392,7 @@ mod tests {
             network: Arc::new(zoo::golden::small_resnet().unwrap()),
             mode,
             minibatch: 6,
-            ranks,
+            ranks: Ranks::InProcess(ranks),
             workers: Some(2),
             isa: Isa::detect(),
             strategy: Strategy::Data,
@@ -373,7 +407,7 @@ mod tests {
             (2, Mode::Train { momentum: true }),
             (1, Mode::Score),
         ] {
-            let measured = measure(&job(ranks, mode)).unwrap();
+            let measured = measure(&job(ranks, mode), &mut Silent).unwrap().unwrap();
             assert_eq!(measured.workers, 2);
             let steps: Vec<usize> = measured.step_seconds.iter().map(Vec::len).collect();
             assert_eq!(steps, [4, 4]);
@@ -385,28 +419,23 @@ mod tests {
             assert_eq!(has("backward_weights"), mode != Mode::Score, "{profile:?}");
             assert!(profile.busy <= 2 * profile.elapsed, "{profile:?}");
             assert_eq!(profile.exchanging > Duration::ZERO, ranks > 1, "{profile:?}");
+            assert_eq!((measured.ranks, measured.traffic.len()), (ranks, ranks));
         }
     }
 
     #[test]
-    fn a_stretch_of_time_has_three_steps_at_least() {
-        let run = Stretch::Time(Duration::from_secs(1));
-        let mut watch = Watch::new(Pace { warm_up: 1, runs: 1, run });
-        let at = |ms| watch_start() + Duration::from_millis(ms);
-        watch.step_done(at(500));
-        assert_eq!(watch.phase, Phase::Run(0));
-        for ms in [2500, 4500] {
-            watch.step_done(at(ms));
-            assert_eq!(watch.phase, Phase::Run(0));
-        }
-        watch.step_done(at(5000));
-        assert_eq!(watch.phase, Phase::Profile);
-        assert_eq!(watch.step_seconds, [[2.0, 2.0, 0.5]]);
-    }
-
-    /// One moment for all calls, after any watch's start.
-    fn watch_start() -> Instant {
-        static START: OnceLock<Instant> = OnceLock::new();
-        *START.get_or_init(|| Instant::now() + Duration::from_secs(1))
+    fn the_bytes_of_a_step_are_those_of_its_gradients_and_parameters() {
+        let job = job(3, Mode::Train { momentum: true });
+        let measured = measure(&job, &mut Silent).unwrap().unwrap();
+        // Warm-up, two runs of four and the profile; the request to stop arrives one step later.
+        assert!(measured.steps >= 14, "{}", measured.steps);
+        let sent: u64 = measured.traffic.iter().map(|traffic| traffic.bytes_sent).sum();
+        // Every rank's partial sum of a strip goes to its owner, and the owner's strip to every other rank; losses,
+        // statistics of normalizations and padding come on top.
+        let least = 2 * 2 * 4 * job.network.parameter_count() as u64;
+        let step = sent / measured.steps;
+        assert_eq!(sent % measured.steps, 0, "every step sends the same");
+        assert!(step >= least && step < 2 * least, "{step} bytes, at least {least}");
+        assert!(measured.traffic.iter().all(|traffic| traffic.messages_sent > 0));
     }
 }

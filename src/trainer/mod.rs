@@ -10,11 +10,13 @@ mod observer;
 mod options;
 mod rank;
 mod score;
+mod thread_time;
 mod threads;
+mod watch;
 
 pub use finishers::Finishers;
 pub use job::{merge_traces, train};
-pub use measure::{MeasureJob, Measurement, Pace, Stretch, measure};
+pub use measure::{MeasureJob, Measurement, Pace, Stretch, Traffic, measure};
 pub use memory::peak_resident_bytes;
 pub use observer::{EpochRecord, Observer, RunStart, Score, Silent, StepRecord};
 pub use options::{Decay, Job, Length, Ranks, RunOptions, Sgd, TraceOptions};

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use lockstep_comm::launcher;
 use lockstep_data::Dataset;
 use lockstep_graph::{Network, Strategy};
 use lockstep_ops::Isa;
@@ -71,6 +72,17 @@ pub enum Ranks {
     InProcess(usize),
     /// This process is one rank of an MPI job (feature `mpi`).
     Mpi,
+}
+
+impl Ranks {
+    /// Ranks of the job; of an MPI job what its launcher says, and one where there is no launcher.
+    #[must_use]
+    pub fn count(self) -> usize {
+        match self {
+            Self::InProcess(ranks) => ranks,
+            Self::Mpi => launcher().map_or(1, |launcher| launcher.n_ranks),
+        }
+    }
 }
 
 /// What to trace.

@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask validate`, `cargo xtask loom`, `cargo xtask race`.
+//! The project's own commands: `cargo xtask validate`, `cargo xtask loom`, `cargo xtask race`, `cargo xtask soak`.
 
 mod failure;
 mod loom;
 mod race;
+mod soak;
 mod steps;
 mod validate;
 
@@ -18,8 +19,10 @@ enum Command {
     Validate,
     /// Check the lock-free protocols in every interleaving
     Loom,
-    /// Race Lockstep against PyTorch, by turns: mnist, nets or layers
+    /// Race Lockstep against PyTorch, by turns: mnist, nets, layers or ddp
     Race(race::Args),
+    /// Start a job of one step again and again, in process and by each MPI's launcher
+    Soak(soak::Args),
 }
 
 fn main() -> ExitCode {
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
         Command::Validate => validate::run(),
         Command::Loom => loom::run(),
         Command::Race(args) => race::run(&args),
+        Command::Soak(args) => soak::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

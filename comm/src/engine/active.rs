@@ -2,24 +2,31 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::error::CommError;
-use crate::exchange::{Exchange, Route};
+use crate::exchange::{Exchange, Route, Sum};
 use crate::submission::Notify;
 use crate::transport::Address;
 
 use super::cut::Cut;
-use super::sum::add_in_order;
+use super::sum::add_in_tree;
 use super::wire::{Slot, Wire};
-
-/// Chunks of a summed flow that may be posted ahead: one is received while another waits to be added.
-const STAGED_AHEAD: usize = 2;
-
-/// Chunks of a stored flow that may be posted ahead. They cost no memory; more only lengthens what a transport has to search.
-const STORED_AHEAD: usize = 8;
 
 /// Elements copied locally before the engine looks at the wire again (256 KiB).
 const COPY_STEP: usize = 64 << 10;
+
+/// Stages whose receives are posted before the stage's turn comes, so that its sender need not wait for credit.
+const STAGES_AHEAD: usize = 1;
+
+/// Chunks of a route that may be posted ahead of what is in place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ahead {
+    /// Where chunks are staged to be added: each costs its memory.
+    pub(super) staged: usize,
+    /// Where chunks are stored in place; more only lengthens what a transport has to search.
+    pub(super) stored: usize,
+}
 
 /// Progress of an outgoing route.
 #[derive(Debug)]
@@ -52,9 +59,12 @@ impl InFlow {
 pub(super) struct Active {
     pub(super) exchange: Arc<Exchange>,
     pub(super) notify: Notify,
+    pub(super) began: Instant,
     slot: Slot,
     outgoing: Vec<OutFlow>,
     incoming: Vec<InFlow>,
+    /// The first stage of which something to be received is not in place yet; the last one if there is none.
+    stage: usize,
     /// The next local copy, and how much of it is done.
     copy: (usize, usize),
 }
@@ -71,7 +81,8 @@ impl Active {
         let inc = |route: &Route| InFlow { cut: cut(route), next: 0, done: 0, arrived: Vec::new() };
         let outgoing = exchange.outgoing.iter().map(out).collect();
         let incoming = exchange.incoming.iter().map(|incoming| inc(&incoming.route)).collect();
-        Active { exchange, notify, slot, outgoing, incoming, copy: (0, 0) }
+        let began = Instant::now();
+        Active { exchange, notify, began, slot, outgoing, incoming, stage: 0, copy: (0, 0) }
     }
 
     /// Whether everything has been sent, received, copied and added.
@@ -92,25 +103,49 @@ impl Active {
 
     /// Does all that can be done now: copies a step, adds what is complete, posts receives, sends.
     ///
-    /// In this order, because copies permit adding, and adding permits to post more receives: nothing that can be done is left
-    /// when the engine goes to sleep.
-    pub(super) fn advance(&mut self, wire: &mut Wire) -> Result<(), CommError> {
+    /// In this order, because copies permit adding, adding ends stages and permits to post more receives, and the end of a stage
+    /// permits to send: nothing that can be done is left when the engine goes to sleep.
+    pub(super) fn advance(&mut self, wire: &mut Wire, ahead: Ahead) -> Result<(), CommError> {
         if self.has_work() {
             self.copy_step();
         }
-        self.add_arrived(wire);
-        self.post_receives(wire)?;
+        loop {
+            self.add_arrived(wire);
+            if !self.end_stage() {
+                break;
+            }
+        }
+        self.post_receives(wire, ahead)?;
         self.send(wire)
+    }
+
+    /// Goes on to the next stage, if all of this one is in place and there is another.
+    fn end_stage(&mut self) -> bool {
+        let stage = self.stage;
+        let missing = self.exchange.incoming.iter().zip(&self.incoming);
+        let mut missing = missing.filter(|(incoming, _)| incoming.route.stage == stage);
+        let ends = stage + 1 < self.exchange.n_stages && missing.all(|(_, flow)| flow.is_done());
+        self.stage += usize::from(ends);
+        ends
     }
 
     fn address(&self, route: &Route) -> Address {
         Address { peer: route.peer, tag: self.exchange.label.id }
     }
 
-    fn post_receives(&mut self, wire: &mut Wire) -> Result<(), CommError> {
+    fn post_receives(&mut self, wire: &mut Wire, ahead: Ahead) -> Result<(), CommError> {
         for (at, incoming) in self.exchange.incoming.iter().enumerate() {
-            let from = self.address(&incoming.route);
-            let ahead = if incoming.sum.is_some() { STAGED_AHEAD } else { STORED_AHEAD };
+            let route = &incoming.route;
+            if route.stage > self.stage + STAGES_AHEAD {
+                break;
+            }
+            // Messages of one peer with one tag come in order, so they are to be expected in order.
+            let posted = |&at: &usize| self.incoming[at].next == self.incoming[at].cut.n_chunks();
+            if !route.follows.as_ref().is_none_or(posted) {
+                continue;
+            }
+            let from = self.address(route);
+            let ahead = if incoming.sum.is_some() { ahead.staged } else { ahead.stored };
             let flow = &mut self.incoming[at];
             let mut posted = 0;
             while flow.next < flow.cut.n_chunks() && flow.next - flow.done < ahead {
@@ -119,7 +154,7 @@ impl Active {
                 let in_place = if incoming.sum.is_some() {
                     None
                 } else {
-                    incoming.route.stream.contiguous(chunk.clone())
+                    route.stream.contiguous(chunk.clone())
                 };
                 match in_place {
                     Some(range) => {
@@ -142,6 +177,13 @@ impl Active {
         loop {
             let mut sent = false;
             for (at, route) in self.exchange.outgoing.iter().enumerate() {
+                if route.stage > self.stage {
+                    break;
+                }
+                let gone = |&at: &usize| self.outgoing[at].next == self.outgoing[at].cut.n_chunks();
+                if !route.follows.as_ref().is_none_or(gone) {
+                    continue;
+                }
                 let to = self.address(route);
                 let flow = &mut self.outgoing[at];
                 let eager = flow.cut.is_eager();
@@ -188,6 +230,9 @@ impl Active {
         let flow = &mut self.incoming[at];
         let range = flow.cut.chunk(chunk);
         let bytes = range.len() * size_of::<f32>();
+        if !flow.cut.is_eager() {
+            wire.chunk_received(incoming.route.peer, bytes);
+        }
         match buffer {
             Some(buffer) if incoming.sum.is_some() => flow.arrived.push((chunk, buffer)),
             Some(buffer) => {
@@ -203,40 +248,43 @@ impl Active {
         bytes
     }
 
-    /// Adds every chunk that all contributors of a sum have delivered, in order, once what they add to is in place.
+    /// Adds every chunk of this stage that all contributors of a sum have delivered, once what they add to is in place.
     fn add_arrived(&mut self, wire: &mut Wire) {
         if !self.copied() {
             return;
         }
         let exchange = Arc::clone(&self.exchange);
         for sum in &exchange.sums {
-            if !sum.after.iter().all(|&at| self.incoming[at].is_done()) {
-                continue;
+            // All routes of a sum have the same stage and stream, and advance together.
+            let in_turn = exchange.incoming[sum.routes[0]].route.stage <= self.stage;
+            if in_turn && sum.after.iter().all(|&at| self.incoming[at].is_done()) {
+                self.add_chunks(&exchange, sum, wire);
             }
-            // All routes of a sum have the same stream and advance together.
-            let first = sum.routes[0];
-            let stream = &exchange.incoming[first].route.stream;
-            loop {
-                let chunk = self.incoming[first].done;
-                let has_come = |&at: &usize| {
-                    self.incoming[at].arrived.iter().any(|(index, _)| *index == chunk)
-                };
-                if !sum.routes.iter().all(has_come) {
-                    break;
-                }
-                let buffers: Vec<_> =
-                    sum.routes.iter().map(|&at| self.take_arrived(at, chunk)).collect();
-                let (before, after) = buffers.split_at(sum.before);
-                for (range, at) in stream.pieces(self.incoming[first].cut.chunk(chunk)) {
-                    let part = |buffer: &'_ Vec<f32>| at..(at + range.len()).min(buffer.len());
-                    let before: Vec<_> =
-                        before.iter().map(|buffer| &buffer[part(buffer)]).collect();
-                    let after: Vec<_> = after.iter().map(|buffer| &buffer[part(buffer)]).collect();
-                    exchange.dst.change(&range, |dst| add_in_order(dst, &before, &after));
-                }
-                buffers.into_iter().for_each(|buffer| wire.pool.give(buffer));
-                sum.routes.iter().for_each(|&at| self.incoming[at].done += 1);
+        }
+    }
+
+    fn add_chunks(&mut self, exchange: &Exchange, sum: &Sum, wire: &mut Wire) {
+        let first = sum.routes[0];
+        let stream = &exchange.incoming[first].route.stream;
+        loop {
+            let chunk = self.incoming[first].done;
+            let has_come =
+                |&at: &usize| self.incoming[at].arrived.iter().any(|(index, _)| *index == chunk);
+            if !sum.routes.iter().all(has_come) {
+                return;
             }
+            let mut buffers: Vec<_> =
+                sum.routes.iter().map(|&at| self.take_arrived(at, chunk)).collect();
+            for (range, at) in stream.pieces(self.incoming[first].cut.chunk(chunk)) {
+                exchange.dst.change(&range, |dst| {
+                    let parts = buffers.iter_mut().map(|buffer| &mut buffer[at..at + range.len()]);
+                    let mut terms: Vec<&mut [f32]> = parts.collect();
+                    terms.insert(sum.before, dst);
+                    add_in_tree(&mut terms, sum.before);
+                });
+            }
+            buffers.into_iter().for_each(|buffer| wire.pool.give(buffer));
+            sum.routes.iter().for_each(|&at| self.incoming[at].done += 1);
         }
     }
 

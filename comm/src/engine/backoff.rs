@@ -1,25 +1,16 @@
 //! How the communication thread waits: eagerly at first, then cheaply.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::config::Patience;
 use crate::doorbell::Doorbell;
 
-/// Turns without progress after which the thread yields its core between polls instead of spinning. A poll takes 0.1 to 1 us,
-/// so answers that come within some 50 us are taken at once.
-const SPINS: u32 = 64;
+/// A yield that takes longer has let somebody else run: the core is wanted.
+const LATE: Duration = Duration::from_micros(300);
 
-/// Turns without progress after which the thread sleeps between polls.
-const YIELDS: u32 = SPINS + 64;
-
-/// Sleep between polls of a transport that does not ring: starts here ...
-const FIRST_SLEEP: Duration = Duration::from_micros(50);
-
-/// ... and doubles up to this while exchanges are in flight (some 3 % of a core) ...
-const LONGEST_SLEEP: Duration = Duration::from_micros(200);
-
-/// ... or up to this when nothing is (well below 0.1 % of a core). Such a transport must be polled even then: MPI may still
-/// hold a message that it reported as sent.
-const LONGEST_IDLE_SLEEP: Duration = Duration::from_millis(10);
+/// How long a thread whose yield was late sleeps instead of yielding: a worker that computes runs for milliseconds before it gives
+/// the core back, while a sleeper is woken in time.
+const SHUN: Duration = Duration::from_millis(20);
 
 /// What is going on while the thread has nothing to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +23,23 @@ pub(super) enum Waiting {
     Urgent,
 }
 
-/// Counts turns without progress.
-#[derive(Debug, Default)]
+/// Keeps how long nothing has happened.
+#[derive(Debug)]
 pub(super) struct Backoff {
-    turns: u32,
+    patience: Patience,
+    quiet_since: Option<Instant>,
+    /// Until when the core is taken to be wanted by others.
+    wanted_until: Option<Instant>,
 }
 
 impl Backoff {
+    pub(super) fn new(patience: Patience) -> Backoff {
+        Backoff { patience, quiet_since: None, wanted_until: None }
+    }
+
     /// Something happened.
     pub(super) fn reset(&mut self) {
-        self.turns = 0;
+        self.quiet_since = None;
     }
 
     /// Nothing happened: waits a little longer than last time. `rings`: the transport rings `doorbell`, so the thread may sleep
@@ -53,39 +51,99 @@ impl Backoff {
         doorbell: &Doorbell,
         news: impl Fn() -> bool,
     ) {
-        self.turns = self.turns.saturating_add(1);
-        if self.turns <= SPINS {
+        let now = Instant::now();
+        let quiet = now - *self.quiet_since.get_or_insert(now);
+        let Patience { spin, yielding, .. } = self.patience;
+        if quiet < spin {
             std::hint::spin_loop();
-        } else if self.turns <= YIELDS || waiting == Waiting::Urgent {
+        } else if waiting == Waiting::Urgent || (quiet < spin + yielding && !self.is_wanted(now)) {
             std::thread::yield_now();
+            if now.elapsed() > LATE {
+                self.wanted_until = Some(now + SHUN);
+            }
         } else {
-            let timeout =
-                if rings { None } else { Some(sleep_of(self.turns - YIELDS - 1, waiting)) };
+            let timeout = (!rings).then(|| sleep_of(&self.patience, quiet, waiting));
             doorbell.sleep(timeout, news);
         }
     }
 }
 
-/// How long to sleep for the `nth` time in a row.
-fn sleep_of(nth: u32, waiting: Waiting) -> Duration {
-    let longest = if waiting == Waiting::Idle { LONGEST_IDLE_SLEEP } else { LONGEST_SLEEP };
-    FIRST_SLEEP.saturating_mul(1 << nth.min(16)).min(longest)
+impl Backoff {
+    /// Whether somebody else computes on this core, as far as the last yields tell.
+    fn is_wanted(&self, now: Instant) -> bool {
+        self.wanted_until.is_some_and(|until| now < until)
+    }
 }
 
-#[cfg(test)]
+/// A sleep is this part of the time without news, so that what comes in the end comes late by no more than that part.
+const PART: u32 = 8;
+
+/// How long to sleep when nothing has happened for `quiet`.
+fn sleep_of(patience: &Patience, quiet: Duration, waiting: Waiting) -> Duration {
+    let longest =
+        if waiting == Waiting::Idle { patience.longest_idle_sleep } else { patience.longest_sleep };
+    (quiet / PART).max(patience.first_sleep).min(longest)
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
-    fn sleeps_double_up_to_their_limit() {
-        let us = |nth, waiting| sleep_of(nth, waiting).as_micros();
+    fn sleeps_grow_with_the_wait_up_to_their_limit() {
+        let patience = Patience {
+            first_sleep: Duration::from_micros(50),
+            longest_sleep: Duration::from_millis(1),
+            longest_idle_sleep: Duration::from_millis(10),
+            ..Patience::default()
+        };
+        let us =
+            |quiet, waiting| sleep_of(&patience, Duration::from_micros(quiet), waiting).as_micros();
         assert_eq!(
-            [0, 1, 2, 3, u32::MAX].map(|nth| us(nth, Waiting::InFlight)),
-            [50, 100, 200, 200, 200]
+            [0, 400, 800, 8000, 80_000].map(|quiet| us(quiet, Waiting::InFlight)),
+            [50, 50, 100, 1000, 1000]
         );
         assert_eq!(
-            [0, 7, 8, u32::MAX].map(|nth| us(nth, Waiting::Idle)),
-            [50, 6400, 10_000, 10_000]
+            [0, 8000, 80_000, 8_000_000].map(|quiet| us(quiet, Waiting::Idle)),
+            [50, 1000, 10_000, 10_000]
         );
+    }
+
+    /// Whether waiting looks for news before it sleeps, which it does if and only if it sleeps.
+    fn sleeps(backoff: &mut Backoff) -> bool {
+        let (bell, looked) = (Doorbell::for_this_thread(), Cell::new(false));
+        backoff.wait(Waiting::InFlight, false, &bell, || {
+            looked.set(true);
+            true
+        });
+        looked.get()
+    }
+
+    #[test]
+    fn news_make_it_eager_again() {
+        let patience = Patience {
+            spin: Duration::from_secs(60),
+            yielding: Duration::ZERO,
+            ..Patience::default()
+        };
+        let mut backoff = Backoff::new(patience);
+        assert!(!sleeps(&mut backoff));
+        backoff.quiet_since = Instant::now().checked_sub(Duration::from_secs(61));
+        assert!(sleeps(&mut backoff));
+        backoff.reset();
+        assert!(!sleeps(&mut backoff));
+    }
+
+    #[test]
+    fn where_the_core_is_wanted_it_sleeps_instead_of_yielding() {
+        let yielding = Duration::from_secs(60);
+        let patience = Patience { spin: Duration::ZERO, yielding, ..Patience::default() };
+        let mut backoff = Backoff::new(patience);
+        backoff.wanted_until = Some(Instant::now() + Duration::from_secs(60));
+        assert!(sleeps(&mut backoff));
+        backoff.wanted_until = None;
+        assert!(!sleeps(&mut backoff));
     }
 }

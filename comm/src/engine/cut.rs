@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 /// Streams up to this long are sent without waiting for the receiver to be ready: they cost no window and little memory where
-/// they arrive early. Longer ones wait for credit (see `wire.rs`). 16 KiB is where the MPIs' own eager protocols end or go on.
-const EAGER_BYTES: usize = 16 << 10;
+/// they arrive early. Longer ones wait for credit (see `wire.rs`), which costs a small exchange two more waits for the other rank.
+const EAGER_BYTES: usize = 32 << 10;
 
 /// Chunk lengths that a configuration may ask for, in bytes.
 const CHUNK_BYTES: Range<usize> = 4..(1 << 30) + 1;
@@ -58,9 +58,20 @@ mod tests {
     }
 
     #[test]
+    fn streams_beyond_two_to_the_31_elements_are_cut_into_chunks_that_mpi_can_count() {
+        let len = (3_usize << 31) + 1;
+        let cut = Cut::new(len, clamp_chunk_bytes(usize::MAX));
+        assert_eq!(cut.n_chunks(), 25);
+        assert_eq!(cut.chunk(23), 23 << 28..24 << 28);
+        assert_eq!(cut.chunk(24), len - 1..len);
+        assert!((0..25).all(|chunk| i32::try_from(cut.chunk(chunk).len() * 4).is_ok()));
+        assert_eq!(Cut::new(len, 128 << 10).n_chunks(), 196_609);
+    }
+
+    #[test]
     fn small_streams_are_eager() {
-        assert!(Cut::new(4096, 1 << 20).is_eager());
-        assert!(!Cut::new(4097, 1 << 20).is_eager());
+        assert!(Cut::new(8192, 1 << 20).is_eager());
+        assert!(!Cut::new(8193, 1 << 20).is_eager());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod clock;
 mod cut;
 mod pool;
 mod sum;
+mod window;
 mod wire;
 
 use std::collections::VecDeque;
@@ -16,12 +17,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{CommConfig, Completion};
+use crate::config::{CommConfig, Completion, ServiceOrder};
 use crate::error::CommError;
 use crate::exchange::{Exchange, MAX_EXCHANGE_ID};
+use crate::ring::Consumer;
 use crate::submission::{Command, Notify, Reply, Shared};
 
-use active::Active;
+use active::{Active, Ahead};
 use backoff::{Backoff, Waiting};
 use clock::ClockMeasurement;
 use wire::{Event, Slot, Wire};
@@ -29,7 +31,17 @@ use wire::{Event, Slot, Wire};
 pub(crate) use cut::clamp_chunk_bytes;
 
 /// Chunk length of the crate's own exchanges, which must work before ranks have agreed on anything.
-const OWN_CHUNK_BYTES: usize = 1 << 20;
+const OWN_CHUNK_BYTES: usize = 60 << 10;
+
+/// Exchanges, the most urgent first, that may have a whole window of chunks staged for each peer. The others have two chunks, so
+/// that memory does not grow with the number of exchanges in flight.
+const FULLY_STAGED: usize = 2;
+
+/// Chunks that other exchanges may have staged: one is received while another waits to be added.
+const STAGED: usize = 2;
+
+/// Chunks of a window that are stored in place may be posted ahead at least.
+const STORED: usize = 8;
 
 /// Exit code of a job that a failure ends.
 const FAILURE_CODE: i32 = 1;
@@ -37,6 +49,7 @@ const FAILURE_CODE: i32 = 1;
 /// All that the communication thread works on.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
+    commands: Consumer<Command>,
     config: CommConfig,
     wire: Wire,
     /// Whether the transport rings the doorbell.
@@ -44,6 +57,10 @@ pub(crate) struct Engine {
     slots: Vec<Option<Active>>,
     /// Occupied slots, most urgent first.
     order: Vec<Slot>,
+    /// Whether an exchange was taken in that has not been advanced yet.
+    begun: bool,
+    /// Chunks in a window.
+    window: usize,
     clock: Option<ClockMeasurement>,
     clocks_waiting: VecDeque<Reply<i64>>,
     leaving: Option<Reply<()>>,
@@ -55,19 +72,28 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(shared: Arc<Shared>, config: CommConfig, wire: EngineWire) -> Engine {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        commands: Consumer<Command>,
+        config: CommConfig,
+        wire: EngineWire,
+    ) -> Engine {
+        let backoff = Backoff::new(config.patience);
         Engine {
             shared,
+            commands,
+            window: config.window.max(STAGED),
             config,
             wire: wire.wire,
             rings: wire.rings,
             slots: Vec::new(),
             order: Vec::new(),
+            begun: false,
             clock: None,
             clocks_waiting: VecDeque::new(),
             leaving: None,
             aborting: None,
-            backoff: Backoff::default(),
+            backoff,
             events: Vec::new(),
             busy_since: None,
         }
@@ -77,12 +103,12 @@ impl Engine {
     pub(crate) fn run(&mut self) -> Result<(), CommError> {
         loop {
             let mut progress = self.take_commands()?;
-            progress |= self.poll()?;
+            progress |= self.poll()? | std::mem::take(&mut self.begun);
             if progress {
                 self.advance()?;
             }
             let copying = self.slots.iter().flatten().any(Active::has_work);
-            if self.may_leave() && self.shared.queue.is_empty() {
+            if self.may_leave() && self.commands.is_empty() && self.shared.overflow().is_empty() {
                 self.wire.transport.finish()?;
                 if let Some(reply) = self.leaving.take() {
                     answer(&reply, Ok(()));
@@ -100,13 +126,20 @@ impl Engine {
         }
     }
 
+    fn next_command(&mut self) -> Option<Command> {
+        self.commands.take().or_else(|| self.shared.overflow().pop_front())
+    }
+
     fn take_commands(&mut self) -> Result<bool, CommError> {
         let mut any = false;
-        while let Some(command) = self.shared.queue.pop() {
+        while let Some(command) = self.next_command() {
             any = true;
             match command {
                 Command::Serve { exchange, step, notify } => self.begin(exchange, step, notify)?,
                 Command::MeasureClock(reply) => self.clocks_waiting.push_back(reply),
+                Command::Baseline { len, times, reply } => {
+                    answer(&reply, Ok(self.wire.transport.baseline(len, times)?));
+                }
                 Command::Abort { code, message, reply } => {
                     self.aborting = Some((code, reply));
                     return Err(CommError::Aborted { rank: self.shared.rank, message });
@@ -123,7 +156,7 @@ impl Engine {
         Ok(any)
     }
 
-    /// Takes an exchange in, behind those that are as urgent.
+    /// Takes an exchange in, behind those that are as urgent; behind all if they are served first come, first served.
     fn begin(
         &mut self,
         exchange: Arc<Exchange>,
@@ -143,13 +176,15 @@ impl Engine {
             Some(free) => *free = Some(active),
             None => self.slots.push(Some(active)),
         }
+        let fifo = self.config.order == ServiceOrder::Fifo;
         let urgent = |&other: &Slot| {
             self.slots[other]
                 .as_ref()
-                .is_some_and(|other| other.exchange.label.priority <= priority)
+                .is_some_and(|other| fifo || other.exchange.label.priority <= priority)
         };
         let at = self.order.partition_point(urgent);
         self.order.insert(at, slot);
+        self.begun = true;
         self.busy_since.get_or_insert_with(Instant::now);
         Ok(())
     }
@@ -224,18 +259,22 @@ impl Engine {
         while at < self.order.len() {
             let slot = self.order[at];
             let active = self.slots[slot].as_mut().expect("`order` names occupied slots");
-            active.advance(&mut self.wire)?;
+            let ahead = if at < FULLY_STAGED { self.window } else { STAGED };
+            active.advance(
+                &mut self.wire,
+                Ahead { staged: ahead, stored: self.window.max(STORED) },
+            )?;
             if active.is_done() {
                 self.order.remove(at);
-                self.complete(slot);
+                self.complete(slot)?;
             } else {
                 at += 1;
             }
         }
-        Ok(())
+        self.wire.acknowledge()
     }
 
-    fn complete(&mut self, slot: Slot) {
+    fn complete(&mut self, slot: Slot) -> Result<(), CommError> {
         let done = self.slots[slot].take().expect("`order` names occupied slots");
         if self.order.is_empty()
             && let Some(since) = self.busy_since.take()
@@ -243,9 +282,20 @@ impl Engine {
             self.shared.counters.busy(since.elapsed());
         }
         match done.notify {
-            Notify::Token(token) => (self.config.on_complete)(Completion { token }),
+            Notify::Token(token) => {
+                done.exchange.tally.add(done.began.elapsed());
+                (self.config.on_complete)(Completion { token });
+            }
             Notify::Caller(reply) => answer(&reply, Ok(())),
+            Notify::Series(series) if series.left == 0 => answer(&series.reply, Ok(())),
+            Notify::Series(mut series) => {
+                series.exchanges.rotate_left(1);
+                series.left -= 1;
+                let next = Arc::clone(&series.exchanges[0]);
+                self.begin(next, 0, Notify::Series(series))?;
+            }
         }
+        Ok(())
     }
 
     fn may_leave(&self) -> bool {
@@ -262,8 +312,8 @@ impl Engine {
             (None, true) => Waiting::Idle,
             (None, false) => Waiting::InFlight,
         };
-        let Engine { backoff, shared, wire, rings, .. } = self;
-        let news = || !shared.queue.is_empty() || (*rings && wire.transport.has_news());
+        let Engine { backoff, shared, commands, wire, rings, .. } = self;
+        let news = || !commands.is_empty() || (*rings && wire.transport.has_news());
         backoff.wait(waiting, *rings, &shared.doorbell, news);
     }
 
@@ -283,16 +333,12 @@ impl Engine {
         self.wire.transport.abort(code, error);
         self.answer_pending(error);
         while !self.refuse_commands(error) {
-            let shared = &self.shared;
-            shared.doorbell.sleep(None, || !shared.queue.is_empty());
+            self.shared.doorbell.sleep(None, || !self.commands.is_empty());
         }
     }
 
     fn answer_pending(&mut self, error: &CommError) {
-        let callers = self.slots.iter().flatten().filter_map(|active| match &active.notify {
-            Notify::Caller(reply) => Some(reply),
-            Notify::Token(_) => None,
-        });
+        let callers = self.slots.iter().flatten().filter_map(|active| active.notify.caller());
         callers.for_each(|reply| answer(reply, Err(error.clone())));
         let clocks = self.clock.take().map(|clock| clock.reply);
         clocks
@@ -307,13 +353,13 @@ impl Engine {
     /// Answers commands with the failure. True once a shutdown was among them.
     fn refuse_commands(&mut self, error: &CommError) -> bool {
         let mut shutdown = self.leaving.take();
-        while let Some(command) = self.shared.queue.pop() {
+        while let Some(command) = self.next_command() {
             match command {
-                Command::Serve { notify: Notify::Caller(reply), .. } => {
-                    answer(&reply, Err(error.clone()));
+                Command::Serve { notify, .. } => {
+                    notify.caller().into_iter().for_each(|reply| answer(reply, Err(error.clone())));
                 }
-                Command::Serve { notify: Notify::Token(_), .. } => (),
                 Command::MeasureClock(reply) => answer(&reply, Err(error.clone())),
+                Command::Baseline { reply, .. } => answer(&reply, Err(error.clone())),
                 Command::Abort { reply, .. } => answer(&reply, Ok(())),
                 Command::Shutdown(reply) => shutdown = Some(reply),
             }
@@ -332,10 +378,10 @@ impl EngineWire {
     pub(crate) fn new(
         mut transport: Box<dyn crate::transport::Transport>,
         doorbell: &Arc<crate::doorbell::Doorbell>,
-        window: usize,
+        window_bytes: usize,
     ) -> Result<EngineWire, CommError> {
         let rings = transport.take_doorbell(doorbell);
-        Ok(EngineWire { wire: Wire::new(transport, window)?, rings })
+        Ok(EngineWire { wire: Wire::new(transport, window_bytes)?, rings })
     }
 }
 

@@ -1,8 +1,9 @@
-//! Messages in flight: tickets, buffers, the send window, and credit.
+//! Messages in flight: tickets, buffers, and the notes by which receivers give credit and say what has come.
 //!
 //! **Credit.** A long stream's chunk is sent only when its receiver has posted the receive for it and said so in a small message.
 //! Hence every chunk in the send window is certain to be received, whatever the two ranks' exchanges wait for, and a bounded window
 //! cannot deadlock although each rank serves its exchanges in an order of its own (`engine/README.md` has the argument).
+//! `window.rs` has the window.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,17 +14,24 @@ use crate::region::{Region, Span};
 use crate::transport::{Address, STANDING_TAG, Ticket, Transport};
 
 use super::pool::Pool;
+use super::window::Window;
 
 /// Identifies an exchange in flight within the engine.
 pub(super) type Slot = usize;
 
-/// A message of 8 bytes, on the heap so that it stays where it is.
+/// A small message, on the heap so that it stays where it is.
 type Note = Vec<u64>;
+
+/// Words of a credit note: the exchange's id and the number of chunks; bytes of chunks received so far, of all exchanges.
+const CREDIT_WORDS: usize = 2;
+
+/// Receives of credit notes that stand for each peer: so many can be taken in one turn.
+const STANDING_CREDIT: usize = 4;
 
 /// What one ticket stands for, with the buffers that its message uses.
 #[derive(Debug)]
 enum InFlight {
-    Send { slot: Slot, flow: usize, windowed: bool, buffer: Option<Vec<f32>> },
+    Send { slot: Slot, flow: usize, buffer: Option<Vec<f32>> },
     Receive { slot: Slot, flow: usize, chunk: usize, buffer: Option<Vec<f32>> },
     CreditOut { _note: Note },
     CreditIn { peer: usize, note: Note },
@@ -52,39 +60,57 @@ pub(super) struct Wire {
     free: Vec<Ticket>,
     /// Chunks that receivers are ready for, by exchange and peer.
     credit: HashMap<(u32, usize), u32>,
-    /// Chunks that may still be sent.
-    window: usize,
-    /// Own sends in flight; when zero, nobody depends on this rank's progress.
+    window: Window,
+    /// Own sends in flight.
     sends: usize,
     finished: Vec<Ticket>,
 }
 
 impl Wire {
     /// Takes a connected transport and posts the receives for credit.
-    pub(super) fn new(transport: Box<dyn Transport>, window: usize) -> Result<Wire, CommError> {
+    pub(super) fn new(
+        transport: Box<dyn Transport>,
+        window_bytes: usize,
+    ) -> Result<Wire, CommError> {
+        let n_ranks = transport.n_ranks();
         let mut wire = Wire {
             transport,
             pool: Pool::default(),
             in_flight: Vec::new(),
             free: Vec::new(),
             credit: HashMap::new(),
-            window: window.max(1),
+            window: Window::new(n_ranks, window_bytes),
             sends: 0,
             finished: Vec::new(),
         };
-        let peers = (0..wire.transport.n_ranks()).filter(|&peer| peer != wire.transport.rank());
-        peers.collect::<Vec<_>>().into_iter().try_for_each(|peer| wire.expect_credit(peer))?;
+        let own = wire.transport.rank();
+        for peer in (0..n_ranks).filter(|&peer| peer != own) {
+            (0..STANDING_CREDIT).try_for_each(|_| wire.expect_credit(peer))?;
+        }
         Ok(wire)
     }
 
-    /// Whether all own sends have left.
+    /// Whether all own sends have left, and all peers have said that they have the chunks.
     pub(super) fn is_quiet(&self) -> bool {
-        self.sends == 0
+        self.sends == 0 && self.window.is_empty()
     }
 
     /// Whether a chunk of a long stream may be sent now.
     pub(super) fn may_send(&self, to: Address) -> bool {
-        self.window > 0 && self.credit.contains_key(&(to.tag, to.peer))
+        self.window.has_room(to.peer) && self.credit.contains_key(&(to.tag, to.peer))
+    }
+
+    /// A chunk of a long stream has come from `peer`, which will be told.
+    pub(super) fn chunk_received(&mut self, peer: usize, bytes: usize) {
+        self.window.received(peer, bytes as u64);
+    }
+
+    /// Tells peers of the chunks of theirs that have come, where no credit has told them already.
+    pub(super) fn acknowledge(&mut self) -> Result<(), CommError> {
+        while let Some(peer) = self.window.owes() {
+            self.give_credit(Address { peer, tag: STANDING_TAG }, 0)?;
+        }
+        Ok(())
     }
 
     /// Sends a chunk of `stream`, in place if it is contiguous. `windowed`: it uses up window and credit (see [`Wire::may_send`]).
@@ -96,12 +122,12 @@ impl Wire {
         windowed: bool,
     ) -> Result<(), CommError> {
         if windowed {
-            self.window -= 1;
+            self.window.sent(to.peer, (chunk.len() * size_of::<f32>()) as u64);
             self.use_credit(to);
         }
         self.sends += 1;
         if let Some(range) = stream.contiguous(chunk.clone()) {
-            let ticket = self.ticket(InFlight::Send { slot, flow, windowed, buffer: None });
+            let ticket = self.ticket(InFlight::Send { slot, flow, buffer: None });
             return self.transport.send(to, src.span(&range), ticket);
         }
         let mut buffer = self.pool.take(chunk.len());
@@ -111,7 +137,7 @@ impl Wire {
             Span::of_buffer(part, range.len()).copy_from(src.span(&range));
         }
         let bytes = Span::of_buffer(&mut buffer, len);
-        let ticket = self.ticket(InFlight::Send { slot, flow, windowed, buffer: Some(buffer) });
+        let ticket = self.ticket(InFlight::Send { slot, flow, buffer: Some(buffer) });
         self.transport.send(to, bytes, ticket)
     }
 
@@ -139,10 +165,11 @@ impl Wire {
         self.transport.receive(from, bytes, ticket)
     }
 
-    /// Tells a sender that `chunks` more receives of its exchange `from.tag` are posted.
+    /// Tells a sender that `chunks` more receives of its exchange `from.tag` are posted, and which of its chunks have come.
     pub(super) fn give_credit(&mut self, from: Address, chunks: u32) -> Result<(), CommError> {
-        let mut note: Note = vec![u64::from(from.tag) << 32 | u64::from(chunks)];
-        let bytes = Span::of_buffer(&mut note, 1);
+        let received = self.window.acknowledged(from.peer);
+        let mut note: Note = vec![u64::from(from.tag) << 32 | u64::from(chunks), received];
+        let bytes = Span::of_buffer(&mut note, CREDIT_WORDS);
         self.sends += 1;
         let ticket = self.ticket(InFlight::CreditOut { _note: note });
         self.transport.send(Address { peer: from.peer, tag: STANDING_TAG }, bytes, ticket)
@@ -180,9 +207,8 @@ impl Wire {
 
     fn finish(&mut self, done: InFlight, events: &mut Vec<Event>) -> Result<(), CommError> {
         match done {
-            InFlight::Send { slot, flow, windowed, buffer } => {
+            InFlight::Send { slot, flow, buffer } => {
                 self.sends -= 1;
-                self.window += usize::from(windowed);
                 buffer.into_iter().for_each(|buffer| self.pool.give(buffer));
                 events.push(Event::Sent { slot, flow });
             }
@@ -194,7 +220,10 @@ impl Wire {
                 let id = u32::try_from(note[0] >> 32).expect("32 bits are left");
                 let chunks =
                     u32::try_from(note[0] & u64::from(u32::MAX)).expect("32 bits are left");
-                *self.credit.entry((id, peer)).or_insert(0) += chunks;
+                if chunks > 0 {
+                    *self.credit.entry((id, peer)).or_insert(0) += chunks;
+                }
+                self.window.arrived(peer, note[1]);
                 events.push(Event::Credit);
                 self.expect_credit(peer)?;
             }
@@ -203,10 +232,10 @@ impl Wire {
         Ok(())
     }
 
-    /// Posts the receive of a peer's next credit; one stands all the time, so it is matched in order.
+    /// Posts the receive of a peer's next credit note. The order in which notes are read does not matter.
     fn expect_credit(&mut self, peer: usize) -> Result<(), CommError> {
-        let mut note: Note = vec![0];
-        let bytes = Span::of_buffer(&mut note, 1);
+        let mut note: Note = vec![0; CREDIT_WORDS];
+        let bytes = Span::of_buffer(&mut note, CREDIT_WORDS);
         let ticket = self.ticket(InFlight::CreditIn { peer, note });
         self.transport.receive(Address { peer, tag: STANDING_TAG }, bytes, ticket)
     }

@@ -6,32 +6,31 @@ use std::ops::Range;
 use crate::error::CommError;
 use crate::region::Region;
 
-use super::{ExchangeLabel, IncomingRoute, Message, Receive, Route, Sum};
+use super::{ExchangeLabel, IncomingRoute, MAX_EXCHANGE_ID, Message, Receive, Route, Sum};
 
-/// Checks members and strips and returns this rank's strip.
-pub(super) fn own_strip(
+/// Checks id, members and strips and returns this rank's index among the members.
+pub(super) fn own_index(
     label: ExchangeLabel,
     data: Region,
     members: &[usize],
-    strips: &[Range<usize>],
-) -> Result<Range<usize>, CommError> {
+    strips: &[Vec<Range<usize>>],
+) -> Result<usize, CommError> {
     let ExchangeLabel { id, rank, .. } = label;
+    if id > MAX_EXCHANGE_ID {
+        return Err(CommError::IdTooLarge { id, max: MAX_EXCHANGE_ID });
+    }
     if !members.is_sorted_by(|a, b| a < b) {
         return Err(CommError::MembersNotAscending { id, members: members.to_vec() });
     }
     if members.len() != strips.len() {
         return Err(CommError::StripCount { id, members: members.len(), strips: strips.len() });
     }
-    strips.iter().try_for_each(|strip| in_bounds(id, data, strip))?;
-    if let Some(start) = first_overlap(strips) {
+    strips.iter().flatten().try_for_each(|range| in_bounds(id, data, range))?;
+    if let Some(start) = first_overlap(&strips.concat()) {
         return Err(CommError::WrittenTwice { id, start });
     }
     let me = members.iter().position(|&member| member == rank);
-    me.map(|me| strips[me].clone()).ok_or_else(|| CommError::NotAMember {
-        id,
-        rank,
-        members: members.to_vec(),
-    })
+    me.ok_or_else(|| CommError::NotAMember { id, rank, members: members.to_vec() })
 }
 
 fn in_bounds(id: u32, region: Region, range: &Range<usize>) -> Result<(), CommError> {
@@ -124,7 +123,10 @@ pub(super) fn sums(
     let mut routes: Vec<IncomingRoute> = Vec::new();
     for (at, (adds, route)) in incoming.into_iter().enumerate() {
         let sum = adds.then(|| {
-            let same = |sum: &Sum| routes[sum.routes[0]].route.stream == route.stream;
+            let same = |sum: &Sum| {
+                let known = &routes[sum.routes[0]].route;
+                known.stage == route.stage && known.stream == route.stream
+            };
             let known = sums.iter().position(same);
             known.unwrap_or_else(|| {
                 sums.push(Sum { routes: Vec::new(), before: 0, after: Vec::new() });
@@ -151,21 +153,21 @@ pub(super) fn sums(
     Ok((routes, sums))
 }
 
-/// Refuses sums that overlap one another or themselves.
+/// Refuses sums of one stage that overlap one another or themselves.
 fn check_apart(id: u32, routes: &[IncomingRoute], sums: &[Sum]) -> Result<(), CommError> {
-    let peer = |sum: &Sum| routes[sum.routes[0]].route.peer;
-    let mut covered: Vec<(Range<usize>, usize)> = Vec::new();
+    let mut covered: Vec<(usize, Range<usize>, usize)> = Vec::new();
     for sum in sums {
-        let ranges = routes[sum.routes[0]].route.stream.ranges();
-        covered.extend(ranges.iter().map(|range| (range.clone(), peer(sum))));
+        let Route { peer, stage, stream, .. } = &routes[sum.routes[0]].route;
+        covered.extend(stream.ranges().iter().map(|range| (*stage, range.clone(), *peer)));
     }
-    covered.sort_by_key(|(range, _)| range.start);
-    let clash = covered.windows(2).find(|pair| pair[1].0.start < pair[0].0.end);
+    covered.sort_by_key(|(stage, range, _)| (*stage, range.start));
+    let clash =
+        covered.windows(2).find(|pair| pair[0].0 == pair[1].0 && pair[1].1.start < pair[0].1.end);
     clash.map_or(Ok(()), |pair| {
         Err(CommError::UnevenAdds {
             id,
-            first: pair[0].1.min(pair[1].1),
-            second: pair[0].1.max(pair[1].1),
+            first: pair[0].2.min(pair[1].2),
+            second: pair[0].2.max(pair[1].2),
         })
     })
 }

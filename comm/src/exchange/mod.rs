@@ -1,17 +1,25 @@
 //! Descriptions of exchanges: which elements go from which rank to which, checked once, submitted every iteration.
 //!
 //! All three kinds are one thing inside: routes (a peer and a [`stream::Stream`] of elements) out and in, local copies, and
-//! sums. Part-reduce sends every member its strip and adds what arrives; part-broadcast sends the own strip to all.
+//! sums. The routes of part-reduce and part-broadcast come in stages (`stages.rs`), by the algorithm that was asked for.
 
 mod check;
+mod stages;
 mod stream;
+mod tally;
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::error::CommError;
+use crate::model::Algorithm;
 use crate::region::Region;
 
+use stages::{Parcel, Stage};
+
 pub(crate) use stream::Stream;
+pub(crate) use tally::Tally;
 
 /// Largest id of an exchange. Ids serve as message tags, of which MPI guarantees 0 to 32767; the rest is ours.
 pub const MAX_EXCHANGE_ID: u32 = 32_000;
@@ -58,11 +66,15 @@ pub struct Receive {
     pub add: bool,
 }
 
-/// One direction between this rank and a peer.
+/// One direction between this rank and a peer in one stage.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
     pub(crate) peer: usize,
     pub(crate) stream: Stream,
+    /// What this stage sends may depend on what earlier ones receive.
+    pub(crate) stage: usize,
+    /// The route in the same direction, with the same peer, of the last stage before: messages follow in this order.
+    pub(crate) follows: Option<usize>,
 }
 
 impl Route {
@@ -100,21 +112,28 @@ pub struct Exchange {
     pub(crate) incoming: Vec<IncomingRoute>,
     pub(crate) sums: Vec<Sum>,
     pub(crate) copies: Vec<(Range<usize>, Range<usize>)>,
+    pub(crate) n_stages: usize,
+    /// How often it was served, and for how long.
+    pub(crate) tally: Tally,
     kind: ExchangeKind,
 }
 
 impl Exchange {
-    /// Describes a part-reduce: `strips[i]` of `data` belongs to `members[i]`, and at the end each member's own strip holds
+    /// Describes a part-reduce: `strips[i]` of `data` belongs to `members[i]`, and at the end each member's own strip holds the
+    /// sum of all members' values, added in an order that depends on the algorithm and nothing else: for direct and halving
     ///
-    ///   data\[e\] = ((data of members\[0\])\[e\] + (data of members\[1\])\[e\]) + ...
+    ///   tree(lo..hi) = tree(lo..mid) + tree(mid..hi),   mid = lo + the largest power of two below hi - lo
     ///
-    /// in this order on every run. The other strips keep this rank's partial sums.
+    /// over the members' indices, so of five ((m0 + m1) + (m2 + m3)) + m4; for ring, of strip `s` of `n`,
+    /// ((m\[s+1\] + m\[s+2\]) + ..) + m\[s\]. The other strips hold partial sums of any number of members.
     ///
     /// # Shapes
-    /// `data`: the full flat tensor, the same length on all members; strips in elements, disjoint, possibly empty.
+    /// `data`: the region of one or more flat tensors, the same length on all members. A strip is any number of ranges in elements,
+    /// laid end to end; all strips are disjoint, possibly empty.
     ///
     /// # Cost
-    /// Sends `data - own strip`, receives `(members - 1) * own strip` elements. Staging memory: twice a chunk per peer at most.
+    /// Sends every element of the strips but the own strip's once, whatever the algorithm. Staging memory: see
+    /// [`crate::CommConfig::window`], for each peer of a stage.
     ///
     /// # Errors
     /// `id` too large; members not ascending or without `rank`; strips too many or few, out of bounds, overlapping.
@@ -122,20 +141,12 @@ impl Exchange {
         label: ExchangeLabel,
         data: Region,
         members: &[usize],
-        strips: &[Range<usize>],
+        strips: &[Vec<Range<usize>>],
+        algorithm: Algorithm,
     ) -> Result<Exchange, CommError> {
-        let own = check::own_strip(label, data, members, strips)?;
-        let others = || members.iter().zip(strips).filter(|&(&member, _)| member != label.rank);
-        let sends = others().map(|(&peer, strip)| Message { peer, range: strip.clone() }).collect();
-        let receive = |peer| Receive { peer, range: own.clone(), add: true };
-        let receives = others().map(|(&peer, _)| receive(peer)).collect();
-        Exchange::checked(
-            ExchangeKind::PartReduce,
-            label,
-            (data, data),
-            (sends, receives),
-            Vec::new(),
-        )
+        let me = check::own_index(label, data, members, strips)?;
+        let stages = stages::part_reduce(algorithm, me, members.len());
+        Exchange::staged(ExchangeKind::PartReduce, label, data, (members, strips), &stages)
     }
 
     /// Describes a part-broadcast: this rank's strip of `data` goes to all members, theirs arrive in place.
@@ -144,7 +155,8 @@ impl Exchange {
     /// As for [`Exchange::part_reduce`].
     ///
     /// # Cost
-    /// Sends `(members - 1) * own strip`, receives `data - own strip` elements; no staging memory.
+    /// Receives every element of the strips but the own strip's once, whatever the algorithm. No staging memory, except where a
+    /// chunk spans several ranges.
     ///
     /// # Errors
     /// As for [`Exchange::part_reduce`].
@@ -152,21 +164,47 @@ impl Exchange {
         label: ExchangeLabel,
         data: Region,
         members: &[usize],
-        strips: &[Range<usize>],
+        strips: &[Vec<Range<usize>>],
+        algorithm: Algorithm,
     ) -> Result<Exchange, CommError> {
-        let own = check::own_strip(label, data, members, strips)?;
-        let others = || members.iter().zip(strips).filter(|&(&member, _)| member != label.rank);
-        let sends = others().map(|(&peer, _)| Message { peer, range: own.clone() }).collect();
-        let receive =
-            |(&peer, strip): (_, &Range<usize>)| Receive { peer, range: strip.clone(), add: false };
-        let receives = others().map(receive).collect();
-        Exchange::checked(
-            ExchangeKind::PartBroadcast,
+        let me = check::own_index(label, data, members, strips)?;
+        let stages = stages::part_broadcast(algorithm, me, members.len());
+        Exchange::staged(ExchangeKind::PartBroadcast, label, data, (members, strips), &stages)
+    }
+
+    /// Turns stages over members and strips into routes over ranks and elements. What is received is added by a part-reduce.
+    fn staged(
+        kind: ExchangeKind,
+        label: ExchangeLabel,
+        data: Region,
+        (members, strips): (&[usize], &[Vec<Range<usize>>]),
+        stages: &[Stage],
+    ) -> Result<Exchange, CommError> {
+        let routes = |parcels: fn(&Stage) -> &Vec<Parcel>| -> Vec<Route> {
+            let of_stage = |(stage, parcels): (usize, &Vec<Parcel>)| {
+                let ranges = parcels.iter().flat_map(|Parcel { member, strips: named }| {
+                    let ranges = named.iter().flat_map(|&strip| &strips[strip]);
+                    ranges.map(|range| (members[*member], range.clone()))
+                });
+                routes(label.rank, stage, ranges)
+            };
+            linked(stages.iter().map(parcels).enumerate().flat_map(of_stage).collect())
+        };
+        let adds = kind == ExchangeKind::PartReduce;
+        let incoming = routes(|stage| &stage.receives).into_iter().map(|route| (adds, route));
+        let (incoming, sums) = check::sums(label, incoming.collect())?;
+        Ok(Exchange {
             label,
-            (data, data),
-            (sends, receives),
-            Vec::new(),
-        )
+            src: data,
+            dst: data,
+            outgoing: routes(|stage| &stage.sends),
+            incoming,
+            sums,
+            copies: Vec::new(),
+            n_stages: stages.len().max(1),
+            tally: Tally::default(),
+            kind,
+        })
     }
 
     /// Describes an exchange of any messages. `local_copies` are (range of `src`, range of `dst`).
@@ -174,8 +212,8 @@ impl Exchange {
     /// What a rank sends to a peer travels as one stream, its ranges in the order given, and fills the ranges that the peer
     /// receives from this rank in the order given there; only the totals must agree.
     ///
-    /// Where receives with `add` cover elements of `dst`, these end as the sum of all contributions **in ascending order of
-    /// the contributing ranks**. What `dst` already holds (through a local copy, or from before) counts as this rank's
+    /// Where receives with `add` cover elements of `dst`, these end as the sum of all contributions, added in the balanced tree of
+    /// [`Exchange::part_reduce`] over **the contributing ranks in ascending order**. What `dst` already holds (through a local copy, or from before) counts as this rank's
     /// contribution; where a receive without `add` covers the same elements, it is that peer's. So all ranks that sum the
     /// same contributions get the same bits.
     ///
@@ -223,16 +261,20 @@ impl Exchange {
     ) -> Result<Exchange, CommError> {
         check::bounds(label.id, src, dst, &sends, &receives, &copies)?;
         check::writes(label, src, dst, &sends, &receives, &copies)?;
-        let outgoing = routes(label.rank, sends.into_iter().map(|send| (send.peer, send.range)));
+        let outgoing = routes(label.rank, 0, sends.into_iter().map(|send| (send.peer, send.range)));
         let adds = check::adding_peers(label.id, &receives)?;
-        let incoming: Vec<_> =
-            routes(label.rank, receives.into_iter().map(|receive| (receive.peer, receive.range)))
-                .into_iter()
-                .map(|route| (adds.contains(&route.peer), route))
-                .collect();
+        let incoming: Vec<_> = routes(
+            label.rank,
+            0,
+            receives.into_iter().map(|receive| (receive.peer, receive.range)),
+        )
+        .into_iter()
+        .map(|route| (adds.contains(&route.peer), route))
+        .collect();
         let (incoming, sums) = check::sums(label, incoming)?;
         let copies = copies.into_iter().filter(|(src, _)| !src.is_empty()).collect();
-        Ok(Exchange { label, src, dst, outgoing, incoming, sums, copies, kind })
+        let (n_stages, tally) = (1, Tally::default());
+        Ok(Exchange { label, src, dst, outgoing, incoming, sums, copies, n_stages, tally, kind })
     }
 
     /// What it does.
@@ -245,6 +287,13 @@ impl Exchange {
     #[must_use]
     pub fn label(&self) -> ExchangeLabel {
         self.label
+    }
+
+    /// How often it was completed, and the time from each submission's start on the communication thread to its completion, added
+    /// up. Waiting for other ranks counts, waiting in the queue does not.
+    #[must_use]
+    pub fn served(&self) -> (u64, Duration) {
+        self.tally.read()
     }
 
     /// Payload bytes that one submission sends to other ranks.
@@ -260,8 +309,12 @@ impl Exchange {
     }
 }
 
-/// Gathers ranges by peer. The peer after `rank` comes first, so that not all ranks start by sending to rank 0.
-fn routes(rank: usize, ranges: impl Iterator<Item = (usize, Range<usize>)>) -> Vec<Route> {
+/// Gathers the ranges of a stage by peer. The peer after `rank` comes first, so that not all ranks start by sending to rank 0.
+fn routes(
+    rank: usize,
+    stage: usize,
+    ranges: impl Iterator<Item = (usize, Range<usize>)>,
+) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for (peer, range) in ranges {
         if range.is_empty() {
@@ -269,12 +322,21 @@ fn routes(rank: usize, ranges: impl Iterator<Item = (usize, Range<usize>)>) -> V
         }
         let known = routes.iter().position(|route| route.peer == peer);
         let at = known.unwrap_or_else(|| {
-            routes.push(Route { peer, stream: Stream::default() });
+            routes.push(Route { peer, stream: Stream::default(), stage, follows: None });
             routes.len() - 1
         });
         routes[at].stream.push(range);
     }
     routes.sort_by_key(|route| (route.peer < rank, route.peer));
+    routes
+}
+
+/// Says of each route, given in the order of stages, which one it follows.
+fn linked(mut routes: Vec<Route>) -> Vec<Route> {
+    let mut last: HashMap<usize, usize> = HashMap::new();
+    for (at, route) in routes.iter_mut().enumerate() {
+        route.follows = last.insert(route.peer, at);
+    }
     routes
 }
 

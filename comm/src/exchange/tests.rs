@@ -10,11 +10,17 @@ fn region(data: &mut [f32]) -> Region {
     Region::owned_by_caller(data)
 }
 
+/// Strips of one range each.
+fn one_each(strips: &[Range<usize>]) -> Vec<Vec<Range<usize>>> {
+    strips.iter().map(|strip| vec![strip.clone()]).collect()
+}
+
 #[track_caller]
 fn refuses_strips(members: &[usize], strips: &[Range<usize>], message: &str) {
     let mut data = [0.0; 10];
-    let reduce = Exchange::part_reduce(LABEL, region(&mut data), members, strips);
-    let broadcast = Exchange::part_broadcast(LABEL, region(&mut data), members, strips);
+    let (data, strips): (_, Vec<_>) = (region(&mut data), one_each(strips));
+    let reduce = Exchange::part_reduce(LABEL, data, members, &strips, Algorithm::Ring);
+    let broadcast = Exchange::part_broadcast(LABEL, data, members, &strips, Algorithm::Direct);
     assert_eq!(reduce.expect_err("refused").to_string(), message);
     assert_eq!(broadcast.expect_err("refused").to_string(), message);
 }
@@ -48,22 +54,47 @@ fn inconsistent_strips_are_refused() {
 #[test]
 fn ids_that_are_no_tags_are_refused() {
     let label = ExchangeLabel { id: MAX_EXCHANGE_ID + 1, ..LABEL };
-    let error = Exchange::part_reduce(label, region(&mut [0.0]), &[1], from_ref(&(0..1)));
+    let error = Exchange::part_reduce(
+        label,
+        region(&mut [0.0]),
+        &[1],
+        &one_each(from_ref(&(0..1))),
+        Algorithm::Direct,
+    );
     assert_eq!(error.expect_err("refused"), CommError::IdTooLarge { id: 32_001, max: 32_000 });
 }
 
 #[test]
 fn bytes_are_those_of_other_ranks() {
     let mut data = [0.0; 10];
-    let (members, strips) = ([0, 1, 3], [0..5, 5..7, 7..10]);
-    let reduce = Exchange::part_reduce(LABEL, region(&mut data), &members, &strips).expect("valid");
-    assert_eq!(
-        (reduce.kind(), reduce.bytes_sent(), reduce.bytes_received()),
-        (ExchangeKind::PartReduce, 32, 16)
-    );
-    let broadcast =
-        Exchange::part_broadcast(LABEL, region(&mut data), &members, &strips).expect("valid");
-    assert_eq!((broadcast.bytes_sent(), broadcast.bytes_received()), (16, 32));
+    // Five, two and three elements.
+    let (members, strips) = ([0, 1, 3], [vec![0..2, 3..6], vec![6..7, 7..8], vec![2..3, 8..10]]);
+    let mut bytes = |algorithm| {
+        let data = region(&mut data);
+        let reduce = Exchange::part_reduce(LABEL, data, &members, &strips, algorithm);
+        let broadcast = Exchange::part_broadcast(LABEL, data, &members, &strips, algorithm);
+        [reduce, broadcast].map(|exchange| {
+            let exchange = exchange.expect("valid");
+            (exchange.kind(), exchange.bytes_sent(), exchange.bytes_received())
+        })
+    };
+    let (reduce, broadcast) = (ExchangeKind::PartReduce, ExchangeKind::PartBroadcast);
+    assert_eq!(bytes(Algorithm::Direct), [(reduce, 32, 16), (broadcast, 16, 32)]);
+    // The ring passes on what rank 0 has, so what comes is rank 3's strip and rank 1's.
+    assert_eq!(bytes(Algorithm::Ring), [(reduce, 32, 20), (broadcast, 28, 32)]);
+}
+
+#[test]
+fn chunks_beyond_two_to_the_31_elements_are_counted_in_full() {
+    // Nothing is allocated: a description holds ranges alone.
+    let huge = 3_usize << 31;
+    let data = Region::of_length(huge);
+    let strips = one_each(&[0..huge / 2, huge / 2..huge]);
+    let exchange = Exchange::part_broadcast(LABEL, data, &[0, 1], &strips, Algorithm::Direct);
+    let exchange = exchange.expect("valid");
+    assert_eq!(exchange.bytes_sent(), 3 << 32);
+    let stream = &exchange.outgoing[0].stream;
+    assert_eq!(stream.contiguous(3_000_000_000..3_000_000_004), Some(6_221_225_472..6_221_225_476));
 }
 
 fn receive(peer: usize, range: Range<usize>, add: bool) -> Receive {

@@ -5,6 +5,7 @@ pub(crate) mod local;
 pub(crate) mod mpi;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::doorbell::Doorbell;
 use crate::error::CommError;
@@ -52,6 +53,10 @@ pub(crate) trait Transport {
 
     /// Makes progress and appends the tickets that are finished.
     fn poll(&mut self, finished: &mut Vec<Ticket>) -> Result<(), CommError>;
+
+    /// Time of `times` pairs of the transport's own reduce-scatter and all-gather of about `len` elements, for comparison. Blocks.
+    /// `None`: it has none.
+    fn baseline(&mut self, len: usize, times: usize) -> Result<Option<Duration>, CommError>;
 
     /// Takes back all memory from other threads; called first thing after a failure.
     fn revoke(&mut self);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockstep_comm::{CommConfig, CommError, Communicator, Exchange, LocalJob};
+use lockstep_comm::{Algorithm, CommConfig, CommError, Communicator, Exchange, LocalJob};
 
 use crate::harness::{Chunking, Rank, TIGHT, even_strips, region, start};
 
@@ -25,7 +25,16 @@ fn three_ranks() -> Vec<Rank> {
 fn all_reduce(rank: &Rank, id: u32, data: &mut [f32]) -> Arc<Exchange> {
     let n = rank.comm.n_ranks();
     let (members, strips): (Vec<_>, _) = ((0..n).collect(), even_strips(data.len(), n));
-    Arc::new(Exchange::part_reduce(rank.label(id, 0), region(data), &members, &strips).unwrap())
+    Arc::new(
+        Exchange::part_reduce(
+            rank.label(id, 0),
+            region(data),
+            &members,
+            &strips,
+            Algorithm::Direct,
+        )
+        .unwrap(),
+    )
 }
 
 /// Ranks 0 and 2 wait for rank 1, which does `fail`; both must hear `expected` of rank 1.
@@ -121,8 +130,14 @@ fn check_panic(faulty: CommConfig, waits_for_peers: bool) {
     let mut data = vec![1.0; 2 * 9000];
     let (mine, theirs) = data.split_at_mut(9000);
     let label = lockstep_comm::ExchangeLabel { id: 0, priority: 0, rank: 0 };
-    let exchange =
-        Exchange::part_reduce(label, region(mine), &[0, 1], &even_strips(9000, 2)).unwrap();
+    let exchange = Exchange::part_reduce(
+        label,
+        region(mine),
+        &[0, 1],
+        &even_strips(9000, 2),
+        Algorithm::Direct,
+    )
+    .unwrap();
     let before = Instant::now();
     // SAFETY: `data` outlives both communicators.
     unsafe { comm.submit(&Arc::new(exchange), 5, 0) };
@@ -194,12 +209,24 @@ fn misuse_is_a_failure() {
     });
     check_misuse(&CommError::NoSuchRank { id: 4, rank: 2, n_ranks: 2 }, |rank, data| {
         let label = rank.label(4, 0);
-        let exchange = Exchange::part_reduce(label, region(data), &[0, 2], &even_strips(1000, 2));
+        let exchange = Exchange::part_reduce(
+            label,
+            region(data),
+            &[0, 2],
+            &even_strips(1000, 2),
+            Algorithm::Direct,
+        );
         rank.submit(&Arc::new(exchange.unwrap()), 0, 0);
     });
     check_misuse(&CommError::WrongRank { id: 4, described: 1, rank: 0 }, |rank, data| {
         let label = lockstep_comm::ExchangeLabel { rank: 1, ..rank.label(4, 0) };
-        let exchange = Exchange::part_reduce(label, region(data), &[0, 1], &even_strips(1000, 2));
+        let exchange = Exchange::part_reduce(
+            label,
+            region(data),
+            &[0, 1],
+            &even_strips(1000, 2),
+            Algorithm::Direct,
+        );
         rank.submit(&Arc::new(exchange.unwrap()), 0, 0);
     });
 }

@@ -23,7 +23,7 @@ pub(crate) struct Chunking {
 pub(crate) const TIGHT: Chunking = Chunking { chunk_bytes: 64, window: 1 };
 
 /// The defaults.
-pub(crate) const ROOMY: Chunking = Chunking { chunk_bytes: 1 << 20, window: 8 };
+pub(crate) const ROOMY: Chunking = Chunking { chunk_bytes: 128 << 10, window: 4 };
 
 /// One rank of a test.
 pub(crate) struct Rank {
@@ -106,9 +106,13 @@ pub(crate) fn on_ranks<R: Send>(
     })
 }
 
-/// `len` elements in `n` strips whose lengths differ by one at most.
-pub(crate) fn even_strips(len: usize, n: usize) -> Vec<Range<usize>> {
-    (0..n).map(|i| len * i / n..len * (i + 1) / n).collect()
+/// The ranges of elements that make up each member's strip.
+pub(crate) type Strips = Vec<Vec<Range<usize>>>;
+
+/// `len` elements in `n` strips of one range each, whose lengths differ by one at most.
+pub(crate) fn even_strips(len: usize, n: usize) -> Strips {
+    let strip = |i: usize| len * i / n..len * (i + 1) / n;
+    (0..n).map(|i| vec![strip(i)]).collect()
 }
 
 /// A small whole number, different for most (rank, element) pairs: sums of these are exact in any order.

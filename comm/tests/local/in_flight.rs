@@ -2,11 +2,16 @@
 
 use std::collections::HashSet;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use lockstep_comm::{CommConfig, Exchange, LocalJob};
+use lockstep_comm::{
+    Algorithm, CommConfig, Communicator, Completion, Exchange, ExchangeLabel, LocalJob,
+    ServiceOrder,
+};
 
-use crate::harness::{Chunking, ROOMY, Rank, TIGHT, even_strips, on_ranks, region, start, whole};
+use crate::harness::{
+    Chunking, PATIENCE, ROOMY, Rank, TIGHT, even_strips, on_ranks, region, start, whole,
+};
 
 /// Deals out `0..n` in an order that depends on `seed`.
 fn shuffled(n: usize, seed: usize) -> Vec<usize> {
@@ -33,14 +38,11 @@ fn overlapping_iterations(n_ranks: usize, chunking: Chunking) {
             .map(|(tensor, data)| {
                 let strips = even_strips(data.len(), n_ranks);
                 let label = |id: usize| rank.label(id as u32, (id * 7 % 11) as u32);
-                let reduce =
-                    Exchange::part_reduce(label(2 * tensor), region(data), &members, &strips);
-                let broadcast = Exchange::part_broadcast(
-                    label(2 * tensor + 1),
-                    region(data),
-                    &members,
-                    &strips,
-                );
+                let algorithm = Algorithm::ALL[tensor % Algorithm::ALL.len()];
+                let (id, data) = (2 * tensor, region(data));
+                let reduce = Exchange::part_reduce(label(id), data, &members, &strips, algorithm);
+                let broadcast =
+                    Exchange::part_broadcast(label(id + 1), data, &members, &strips, algorithm);
                 [Arc::new(reduce.unwrap()), Arc::new(broadcast.unwrap())]
             })
             .collect();
@@ -99,8 +101,14 @@ fn an_urgent_exchange_that_the_peer_has_not_submitted_blocks_nothing() {
         let strips = even_strips(10_000, 2);
         let broadcast = |id, priority, data: &mut Vec<f32>| {
             Arc::new(
-                Exchange::part_broadcast(rank.label(id, priority), region(data), &[0, 1], &strips)
-                    .unwrap(),
+                Exchange::part_broadcast(
+                    rank.label(id, priority),
+                    region(data),
+                    &[0, 1],
+                    &strips,
+                    Algorithm::Direct,
+                )
+                .unwrap(),
             )
         };
         let (urgent, patient) = (broadcast(0, 0, &mut early), broadcast(1, 9, &mut late));
@@ -117,9 +125,9 @@ fn an_urgent_exchange_that_the_peer_has_not_submitted_blocks_nothing() {
     });
 }
 
-/// Both exchanges are in the queue before either is served; the one that was submitted last is urgent and small.
-#[test]
-fn a_small_urgent_exchange_overtakes_a_large_one() {
+/// Which of a large exchange and a small, more urgent one ends first, as seen by both ranks. Both are in the queue before either is
+/// served, the large one first.
+fn first_to_end(order: ServiceOrder) -> Vec<u64> {
     let run = |endpoint| {
         let (go, gate) = channel::<()>();
         let gate = Mutex::new(gate);
@@ -134,30 +142,41 @@ fn a_small_urgent_exchange_overtakes_a_large_one() {
             CommConfig {
                 chunk_bytes: 4096,
                 window: 2,
+                order,
                 on_step: Some(Box::new(on_step)),
                 ..CommConfig::default()
             },
         );
         let (mut large, mut small) = (vec![1.0; 4 << 20], vec![1.0; 20_000]);
         let reduce = |id, priority, data: &mut Vec<f32>| {
-            let strips = even_strips(data.len(), 2);
-            Arc::new(
-                Exchange::part_reduce(rank.label(id, priority), region(data), &[0, 1], &strips)
-                    .unwrap(),
-            )
+            let (strips, data) = (even_strips(data.len(), 2), region(data));
+            let label = rank.label(id, priority);
+            let reduce = Exchange::part_reduce(label, data, &[0, 1], &strips, Algorithm::Direct);
+            Arc::new(reduce.unwrap())
         };
         let (bulk, urgent) = (reduce(0, 5, &mut large), reduce(1, 1, &mut small));
         rank.submit(&bulk, 1, 0);
         rank.submit(&urgent, 1, 1);
         go.send(()).unwrap();
-        assert_eq!([rank.completed(), rank.completed()], [1, 0]);
+        let (first, _) = (rank.completed(), rank.completed());
         rank.comm.shutdown().unwrap();
+        first
     };
     std::thread::scope(|scope| {
-        LocalJob::endpoints(2)
-            .into_iter()
-            .for_each(|endpoint| drop(scope.spawn(move || run(endpoint))));
-    });
+        let ranks = LocalJob::endpoints(2).into_iter();
+        let ranks: Vec<_> = ranks.map(|endpoint| scope.spawn(move || run(endpoint))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn a_small_urgent_exchange_overtakes_a_large_one() {
+    assert_eq!(first_to_end(ServiceOrder::Priority), [1, 1]);
+}
+
+#[test]
+fn first_come_first_served_where_that_was_asked_for() {
+    assert_eq!(first_to_end(ServiceOrder::Fifo), [0, 0]);
 }
 
 #[test]
@@ -170,7 +189,10 @@ fn several_threads_may_submit() {
             .map(|(id, data)| {
                 let strips = even_strips(100, 2);
                 let label = rank.label(id as u32, 0);
-                Arc::new(Exchange::part_reduce(label, region(data), &[0, 1], &strips).unwrap())
+                Arc::new(
+                    Exchange::part_reduce(label, region(data), &[0, 1], &strips, Algorithm::Direct)
+                        .unwrap(),
+                )
             })
             .collect();
         let comm = &rank.comm;
@@ -187,4 +209,36 @@ fn several_threads_may_submit() {
         let tokens: HashSet<_> = (0..64).map(|_| rank.completed()).collect();
         assert_eq!(tokens.len(), 64);
     });
+}
+
+/// More than the queue holds, from the thread that empties it: it must not wait for itself.
+#[test]
+fn a_callback_may_submit_more_than_the_queue_holds() {
+    const N: u32 = 3000;
+    let mut data = vec![1.0; N as usize];
+    let strips = even_strips(1, 1);
+    let exchange = |(id, data): (u32, &mut [f32])| {
+        let label = ExchangeLabel { id, priority: 0, rank: 0 };
+        let alone = Exchange::part_reduce(label, region(data), &[0], &strips, Algorithm::Direct);
+        Arc::new(alone.unwrap())
+    };
+    let exchanges: Vec<_> = (0..N).zip(data.chunks_mut(1)).map(exchange).collect();
+    let comm = Arc::new(OnceLock::<Communicator>::new());
+    let (done, completions) = channel();
+    let (handle, rest) = (Arc::clone(&comm), exchanges[1..].to_vec());
+    let on_complete = move |completion: Completion| {
+        if completion.token == 0 {
+            let comm = handle.get().unwrap();
+            // SAFETY: `data` lives until all completions have been seen below.
+            rest.iter().for_each(|exchange| unsafe { comm.submit(exchange, 0, 1) });
+        }
+        let _ = done.send(completion.token);
+    };
+    let config = CommConfig { on_complete: Box::new(on_complete), ..CommConfig::default() };
+    let started = Communicator::start(LocalJob::endpoints(1).remove(0), config).unwrap();
+    let started = comm.get_or_init(|| started);
+    // SAFETY: see above.
+    unsafe { started.submit(&exchanges[0], 0, 0) };
+    let tokens = (0..N).map(|_| completions.recv_timeout(PATIENCE).unwrap());
+    assert_eq!(tokens.sum::<u64>(), u64::from(N) - 1);
 }

@@ -8,3 +8,4 @@ mod redistribute;
 mod in_flight;
 mod failure;
 mod lifecycle;
+mod measure;

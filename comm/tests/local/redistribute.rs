@@ -125,7 +125,7 @@ fn all_reduce(chunking: Chunking, own_through_copy: bool) -> Vec<Vec<u32>> {
 fn sums_have_the_same_bits_on_all_ranks() {
     for chunking in [TIGHT, ROOMY] {
         let results = all_reduce(chunking, true);
-        // (1e8 + x) - 1e8 loses x up to rounding to 8; x + (1e8 - 1e8) would not.
+        // (1e8 + x) - 1e8 loses x up to rounding to 8; x + (1e8 - 1e8) would not. Of three the tree is (0 + 1) + 2.
         assert_eq!(f32::from_bits(results[0][0]), 0.0);
         assert_eq!(f32::from_bits(results[0][9]), 8.0);
         assert_eq!(f32::from_bits(results[0][10]), 9.0, "outside the pieces nothing changes");

@@ -1,18 +1,17 @@
 //! Part-reduce and part-broadcast: every value, in every size, to the bit.
 
-use std::ops::Range;
-
-use lockstep_comm::Exchange;
+use lockstep_comm::{Algorithm, Exchange};
 use proptest::prelude::*;
 
-use crate::harness::{Chunking, ROOMY, TIGHT, even_strips, on_ranks, region, whole};
+use crate::harness::{Chunking, ROOMY, Strips, TIGHT, even_strips, on_ranks, region, whole};
 
 /// Part-reduces and then part-broadcasts whole numbers over `members`, and checks every element on every rank.
 fn check(
     n_ranks: usize,
     len: usize,
     members: &[usize],
-    strips: &[Range<usize>],
+    strips: &Strips,
+    algorithm: Algorithm,
     chunking: Chunking,
 ) {
     let results = on_ranks(n_ranks, chunking, |rank| {
@@ -20,12 +19,22 @@ fn check(
         let mut data: Vec<f32> = (0..len).map(|element| whole(me, element)).collect();
         if members.contains(&me) {
             let before = rank.comm.counters();
-            let reduce =
-                Exchange::part_reduce(rank.label(3, 0), region(&mut data), members, strips)
-                    .unwrap();
-            let broadcast =
-                Exchange::part_broadcast(rank.label(4, 0), region(&mut data), members, strips)
-                    .unwrap();
+            let reduce = Exchange::part_reduce(
+                rank.label(3, 0),
+                region(&mut data),
+                members,
+                strips,
+                algorithm,
+            )
+            .unwrap();
+            let broadcast = Exchange::part_broadcast(
+                rank.label(4, 0),
+                region(&mut data),
+                members,
+                strips,
+                algorithm,
+            )
+            .unwrap();
             let (sent, received) = (
                 reduce.bytes_sent() + broadcast.bytes_sent(),
                 reduce.bytes_received() + broadcast.bytes_received(),
@@ -40,8 +49,8 @@ fn check(
     });
     for (rank, data) in results.iter().enumerate() {
         for (element, &value) in data.iter().enumerate() {
-            let summed =
-                members.contains(&rank) && strips.iter().any(|strip| strip.contains(&element));
+            let summed = members.contains(&rank)
+                && strips.iter().flatten().any(|range| range.contains(&element));
             let expected = if summed {
                 members.iter().map(|&member| whole(member, element)).sum()
             } else {
@@ -52,16 +61,18 @@ fn check(
     }
 }
 
-fn check_all(n_ranks: usize, len: usize, chunking: Chunking) {
+fn check_all(n_ranks: usize, len: usize, algorithm: Algorithm, chunking: Chunking) {
     let members: Vec<_> = (0..n_ranks).collect();
-    check(n_ranks, len, &members, &even_strips(len, n_ranks), chunking);
+    check(n_ranks, len, &members, &even_strips(len, n_ranks), algorithm, chunking);
 }
 
 #[test]
 fn every_rank_count_and_odd_length_sums() {
-    for n_ranks in [1, 2, 3, 4, 5, 8] {
-        for len in [0, 1, 2, 7, 64, 1001] {
-            check_all(n_ranks, len, TIGHT);
+    for algorithm in Algorithm::ALL {
+        for n_ranks in [1, 2, 3, 4, 5, 8] {
+            for len in [0, 1, 2, 7, 64, 1001, 20_000] {
+                check_all(n_ranks, len, algorithm, TIGHT);
+            }
         }
     }
 }
@@ -71,38 +82,41 @@ fn a_kilobyte_to_64_megabytes_sum() {
     for (n_ranks, bytes) in
         [(2, 1 << 10), (4, 64 << 10), (3, 4 << 20), (2, 64 << 20), (3, 64 << 20)]
     {
-        check_all(n_ranks, bytes / 4 + 1, ROOMY);
+        for algorithm in Algorithm::ALL {
+            check_all(n_ranks, bytes / 4 + 1, algorithm, ROOMY);
+        }
     }
 }
 
-/// A part of the ranks, with strips of any lengths, in any order in memory, leaving gaps.
-fn problem() -> impl Strategy<Value = (usize, usize, Vec<usize>, Vec<Range<usize>>, Chunking)> {
+/// A part of the ranks, with strips of any number of ranges of any lengths, in any order in memory, leaving gaps.
+fn problem() -> impl Strategy<Value = (usize, usize, Vec<usize>, Strips, Algorithm, Chunking)> {
     let sizes = (1_usize..6, 0_usize..3000);
     let choices =
-        (prop::collection::vec(any::<bool>(), 6), prop::collection::vec(any::<u16>(), 12));
+        (prop::collection::vec(any::<bool>(), 6), prop::collection::vec(any::<u16>(), 0..40));
     let chunking = (prop::sample::select(vec![4, 60, 64, 1024, 1 << 20]), 1_usize..5);
-    (sizes, choices, chunking).prop_map(
-        |((n_ranks, len), (chosen, cuts), (chunk_bytes, window))| {
+    let algorithm = prop::sample::select(Algorithm::ALL.to_vec());
+    (sizes, choices, algorithm, chunking).prop_map(
+        |((n_ranks, len), (chosen, cuts), algorithm, (chunk_bytes, window))| {
             let members: Vec<_> = (0..n_ranks).filter(|&rank| chosen[rank]).collect();
-            let mut bounds: Vec<_> = cuts
-                .iter()
-                .take(2 * members.len())
-                .map(|&cut| usize::from(cut) % (len + 1))
-                .collect();
+            let mut bounds: Vec<_> = cuts.iter().map(|&cut| usize::from(cut) % (len + 1)).collect();
             bounds.sort_unstable();
-            let mut strips: Vec<_> = bounds.chunks(2).map(|pair| pair[0]..pair[1]).collect();
-            strips.reverse();
-            (n_ranks, len, members, strips, Chunking { chunk_bytes, window })
+            let mut strips = vec![Vec::new(); members.len()];
+            for (at, pair) in bounds.chunks_exact(2).rev().enumerate() {
+                if let Some(strip) = strips.get_mut(usize::from(cuts[at]) % members.len().max(1)) {
+                    strip.push(pair[0]..pair[1]);
+                }
+            }
+            (n_ranks, len, members, strips, algorithm, Chunking { chunk_bytes, window })
         },
     )
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_members_and_strips_sum((n_ranks, len, members, strips, chunking) in problem()) {
-        check(n_ranks, len, &members, &strips, chunking);
+    fn any_members_and_strips_sum((n_ranks, len, members, strips, algorithm, chunking) in problem()) {
+        check(n_ranks, len, &members, &strips, algorithm, chunking);
     }
 }
 
@@ -114,29 +128,65 @@ fn wild(rank: usize, element: usize) -> f32 {
     f32::from_bits((mixed & 0x8000_0000) | (119 + (mixed >> 27) % 16) << 23 | (mixed & 0x007f_ffff))
 }
 
+/// The balanced tree over members `lo..hi` that direct exchanges and halving add in.
+fn tree(lo: usize, hi: usize, element: usize) -> f32 {
+    if hi - lo == 1 {
+        return wild(lo, element);
+    }
+    let mid = lo + (hi - lo).next_power_of_two() / 2;
+    tree(lo, mid, element) + tree(mid, hi, element)
+}
+
+/// The order in which a ring of `n` adds the strip of member `owner`.
+fn round(n: usize, owner: usize, element: usize) -> f32 {
+    let order = |k: usize| (owner + k) % n;
+    (2..=n).fold(wild(order(1), element), |sum, k| sum + wild(order(k), element))
+}
+
+/// The bits of every member's strip, one after another, after a part-reduce of wild values.
+fn bits(n_ranks: usize, len: usize, algorithm: Algorithm, chunking: Chunking) -> Vec<u32> {
+    let (members, strips): (Vec<_>, _) = ((0..n_ranks).collect(), even_strips(len, n_ranks));
+    let sums = on_ranks(n_ranks, chunking, |rank| {
+        let me = rank.comm.rank();
+        let mut data: Vec<f32> = (0..len).map(|element| wild(me, element)).collect();
+        let label = rank.label(0, 0);
+        rank.run(Exchange::part_reduce(label, region(&mut data), &members, &strips, algorithm));
+        data[strips[me][0].clone()].iter().map(|value| value.to_bits()).collect::<Vec<_>>()
+    });
+    sums.concat()
+}
+
 #[test]
-fn sums_are_in_ascending_member_order_to_the_bit() {
+fn direct_and_halving_sum_in_the_same_balanced_tree_to_the_bit() {
+    let len = 999;
+    for n_ranks in [2, 3, 4, 5, 8] {
+        let expected: Vec<u32> =
+            (0..len).map(|element| tree(0, n_ranks, element).to_bits()).collect();
+        for algorithm in [Algorithm::Direct, Algorithm::Halving] {
+            for chunking in [TIGHT, ROOMY, TIGHT] {
+                let found = bits(n_ranks, len, algorithm, chunking);
+                assert!(found == expected, "{algorithm:?} of {n_ranks} added in another order");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_sums_in_an_order_of_its_own_the_same_every_time() {
     let (n_ranks, len) = (5, 999);
-    let expected: Vec<u32> = (0..len)
-        .map(|element| {
-            (1..n_ranks).fold(wild(0, element), |sum, rank| sum + wild(rank, element)).to_bits()
+    let strips = even_strips(len, n_ranks);
+    let expected: Vec<u32> = strips
+        .iter()
+        .enumerate()
+        .flat_map(|(owner, strip)| {
+            strip[0].clone().map(move |element| round(n_ranks, owner, element).to_bits())
         })
         .collect();
-    let backwards: Vec<u32> = (0..len)
-        .map(|element| {
-            (0..n_ranks).rev().fold(0.0, |sum, rank| sum + wild(rank, element)).to_bits()
-        })
-        .collect();
-    assert!(expected != backwards, "the order shows in these values");
+    let tree: Vec<u32> = (0..len).map(|element| tree(0, n_ranks, element).to_bits()).collect();
+    assert!(expected != tree, "the order shows in these values");
     for chunking in [TIGHT, ROOMY, TIGHT] {
-        let (members, strips) = ([0, 1, 2, 3, 4], even_strips(len, n_ranks));
-        let sums = on_ranks(n_ranks, chunking, |rank| {
-            let me = rank.comm.rank();
-            let mut data: Vec<f32> = (0..len).map(|element| wild(me, element)).collect();
-            rank.run(Exchange::part_reduce(rank.label(0, 0), region(&mut data), &members, &strips));
-            data[strips[me].clone()].iter().map(|value| value.to_bits()).collect::<Vec<_>>()
-        });
-        assert!(sums.concat() == expected, "the order of summation changed");
+        let found = bits(n_ranks, len, Algorithm::Ring, chunking);
+        assert!(found == expected, "the order of summation changed");
     }
 }
 
@@ -149,12 +199,19 @@ fn nan_and_infinity_reach_the_owner_and_then_everybody() {
             data[5] = f32::INFINITY;
         }
         let strips = even_strips(6, 3);
-        rank.run(Exchange::part_reduce(rank.label(0, 0), region(&mut data), &[0, 1, 2], &strips));
+        rank.run(Exchange::part_reduce(
+            rank.label(0, 0),
+            region(&mut data),
+            &[0, 1, 2],
+            &strips,
+            Algorithm::Direct,
+        ));
         rank.run(Exchange::part_broadcast(
             rank.label(1, 0),
             region(&mut data),
             &[0, 1, 2],
             &strips,
+            Algorithm::Direct,
         ));
         data
     });

@@ -199,7 +199,7 @@ impl Lowering<'_> {
             operands = operands.in_place();
         }
         let price = self.forward_price(layer);
-        self.emit(layer, TaskKind::BackwardData, operands, price);
+        self.emit_parts(layer, TaskKind::BackwardData, operands, price);
         for (&input, gradient) in wanted.iter().zip(writes).rev() {
             let term = self.returned_gradient(layer, input, gradient);
             self.layers[input.index()].gradient_terms.push(term);

@@ -136,7 +136,7 @@ impl Lowering<'_> {
         }
         let mut price = self.forward_price(layer);
         price.flops += self.along_price(layer);
-        self.emit(layer, TaskKind::Forward, operands, price);
+        self.emit_parts(layer, TaskKind::Forward, operands, price);
         activation
     }
 

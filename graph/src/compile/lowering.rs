@@ -10,7 +10,8 @@ use crate::layer::{Layer, LayerId, Statistics};
 use crate::network::Network;
 use crate::placement::{Extent, Mesh, Placement, redistribution};
 use crate::task::{
-    InPlace, NewTask, TaskGraph, TaskGraphBuilder, TaskKind, Tensor, TensorId, TensorRole,
+    InPlace, NewTask, SamplePart, TaskGraph, TaskGraphBuilder, TaskKind, Tensor, TensorId,
+    TensorRole,
 };
 
 /// Bytes of one value.
@@ -226,13 +227,11 @@ impl<'a> Lowering<'a> {
         let (elements, messages) = sent.into_iter().max().expect("there are ranks");
         let price = Price::exchange(elements as f64 * VALUE_BYTES, f64::from(messages));
         let name = format!("{}.{pass}", layer.name);
-        self.emit_named(
-            layer,
-            TaskKind::Redistribute,
-            name,
-            Operands::new([source], [target]),
-            price,
-        );
+        // Parts are those of the groups of both placements, so these must be the same.
+        let parted = from.mesh.groups() == to.mesh.groups() && role.has_samples();
+        let parts = if parted { self.meshes.parts(self.network, layer.id) } else { 1 };
+        let operands = Operands::new([source], [target]);
+        self.emit_named_parts(parts, layer, (TaskKind::Redistribute, name), operands, price);
     }
 
     /// Samples of the minibatch, and features of a layer's output.
@@ -289,6 +288,46 @@ impl<'a> Lowering<'a> {
         self.emit_named(layer, kind, name, operands, price);
     }
 
+    /// Emits a task for each part of the samples in which a layer is computed.
+    pub(super) fn emit_parts(
+        &mut self,
+        layer: &Layer,
+        kind: TaskKind,
+        operands: Operands,
+        price: Price,
+    ) {
+        let name = self.task_name(layer, kind);
+        let parts = self.meshes.parts(self.network, layer.id);
+        self.emit_named_parts(parts, layer, (kind, name), operands, price);
+    }
+
+    fn emit_named_parts(
+        &mut self,
+        parts: usize,
+        layer: &Layer,
+        (kind, name): (TaskKind, String),
+        operands: Operands,
+        price: Price,
+    ) {
+        if parts == 1 {
+            self.emit_named(layer, kind, name, operands, price);
+            return;
+        }
+        let Operands { reads, writes, .. } = operands;
+        for index in 0..parts {
+            self.builder.task(NewTask {
+                kind,
+                layer: layer.id,
+                name: format!("{name} {}/{parts}", index + 1),
+                reads: reads.clone(),
+                writes: writes.clone(),
+                part: Some(SamplePart { index, of: parts }),
+                in_place: None,
+                price: price.part(parts),
+            });
+        }
+    }
+
     fn emit_named(
         &mut self,
         layer: &Layer,
@@ -298,7 +337,8 @@ impl<'a> Lowering<'a> {
         price: Price,
     ) {
         let Operands { reads, writes, in_place } = operands;
-        self.builder.task(NewTask { kind, layer: layer.id, name, reads, writes, in_place, price });
+        let (layer, part) = (layer.id, None);
+        self.builder.task(NewTask { kind, layer, name, reads, writes, part, in_place, price });
     }
 
     /// Layer and pass, `conv1.forward`; with the activation layer whose work the task also does, `conv1+relu1.forward`.

@@ -32,6 +32,12 @@ struct LayerMesh {
     grain: usize,
 }
 
+/// Parts in which the samples of split layers are computed and exchanged: while one part travels, the next is computed.
+const MOST_PARTS: usize = 4;
+
+/// Samples that a part has at least; smaller products are slow, and every message has its latency.
+const PART_SAMPLES: usize = 32;
+
 impl Meshes {
     /// Resolves a strategy.
     ///
@@ -106,6 +112,28 @@ impl Meshes {
     #[must_use]
     pub fn grain(&self, layer: LayerId) -> usize {
         self.layers[layer.index()].grain
+    }
+
+    /// In how many parts of the samples a layer is computed, forward and backward to its input: several for layers of features
+    /// that are split over the members of a group, so that the exchange of one part is hidden behind the next part's work.
+    #[must_use]
+    pub fn parts(&self, network: &Network, layer: LayerId) -> usize {
+        let layer = network.layer(layer);
+        let mesh = self.mesh(layer.id);
+        let is_sample_by_sample = matches!(
+            layer.kind,
+            LayerKind::Linear(_)
+                | LayerKind::Bias
+                | LayerKind::Relu
+                | LayerKind::Sigmoid
+                | LayerKind::Tanh
+                | LayerKind::Dropout(_)
+        );
+        let (_, h, w) = layer.shape.maps();
+        if mesh.members() == 1 || !is_sample_by_sample || h * w > 1 {
+            return 1;
+        }
+        (self.minibatch / mesh.groups() / PART_SAMPLES).clamp(1, MOST_PARTS)
     }
 
     /// Where a layer's output is.

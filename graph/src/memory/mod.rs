@@ -24,7 +24,9 @@ struct Slot {
     len: usize,
     /// Every task that touches one of the tensors.
     users: Vec<TaskId>,
-    first_writer: TaskId,
+    /// Every task that writes one of them; the first in the plan's order comes first. Writers of different parts of the samples
+    /// are in no order.
+    writers: Vec<TaskId>,
     /// Never shares: it travels between ranks.
     exclusive: bool,
 }
@@ -47,7 +49,7 @@ impl MemoryPlan {
         let ancestors = Ancestors::new(graph);
         let slots = slots(graph, lens, &ancestors);
         let mut order: Vec<usize> = (0..slots.len()).collect();
-        order.sort_by_key(|&s| (std::cmp::Reverse(slots[s].len), slots[s].first_writer));
+        order.sort_by_key(|&s| (std::cmp::Reverse(slots[s].len), slots[s].writers[0]));
 
         let mut placed: Vec<(Range<usize>, usize)> = Vec::new();
         let mut ranges = vec![None; lens.len()];
@@ -149,14 +151,18 @@ fn slots(graph: &TaskGraph, lens: &[usize], ancestors: &Ancestors) -> Vec<Slot> 
     let mut slot_of = vec![usize::MAX; lens.len()];
     for tensor in graph.tensors().iter().filter(|t| !t.role.is_persistent()) {
         let users: Vec<&Task> = graph.tasks().filter(|t| touches(t, tensor.id)).collect();
-        let Some(first) = users.iter().find(|t| t.writes.contains(&tensor.id)) else { continue };
+        let writers: Vec<TaskId> =
+            users.iter().filter(|t| t.writes.contains(&tensor.id)).map(|t| t.id).collect();
+        if writers.is_empty() {
+            continue;
+        }
         slot_of[tensor.id.index()] = slots.len();
         let travels = users.iter().any(|t| t.kind.is_communication());
         slots.push(Some(Slot {
             tensors: vec![tensor.id],
             len: lens[tensor.id.index()],
             users: users.iter().map(|t| t.id).collect(),
-            first_writer: first.id,
+            writers,
             exclusive: travels,
         }));
     }
@@ -170,7 +176,7 @@ fn slots(graph: &TaskGraph, lens: &[usize], ancestors: &Ancestors) -> Vec<Slot> 
         let (Some(from), Some(to)) = (from, to) else { continue };
         let dies_here = from.users.iter().all(|&u| u == task.id || ancestors.is_before(u, task.id));
         let read_once = task.reads.iter().filter(|&&t| t == pair.source).count() == 1;
-        let starts_here = to.first_writer == task.id;
+        let starts_here = to.writers[0] == task.id && task.part.is_none();
         if from.len != to.len || !dies_here || !read_once || !starts_here {
             continue;
         }
@@ -181,18 +187,20 @@ fn slots(graph: &TaskGraph, lens: &[usize], ancestors: &Ancestors) -> Vec<Slot> 
         }
         target.tensors.extend(merged.tensors);
         target.users.extend(merged.users);
+        target.writers.extend(merged.writers);
         target.exclusive |= merged.exclusive;
     }
     slots.into_iter().flatten().collect()
 }
 
-/// True unless all users of one slot come before the first writer of the other.
+/// True unless all users of one slot come before all writers of the other.
 fn interferes(a: &Slot, b: &Slot, ancestors: &Ancestors) -> bool {
     a.exclusive || b.exclusive || !(precedes(a, b, ancestors) || precedes(b, a, ancestors))
 }
 
 fn precedes(a: &Slot, b: &Slot, ancestors: &Ancestors) -> bool {
-    a.users.iter().all(|&user| ancestors.is_before(user, b.first_writer))
+    let before = |&user: &TaskId| b.writers.iter().all(|&w| ancestors.is_before(user, w));
+    a.users.iter().all(before)
 }
 
 /// Where slot A precedes slot B in the same memory, A's next first writer waits for B's last users; where a computation is
@@ -206,8 +214,14 @@ fn add_reuse_edges(
     let mut reuse = |earlier: &Slot, later: &Slot| {
         for &user in &later.users {
             let is_last = !later.users.iter().any(|&other| ancestors.is_before(user, other));
-            if is_last && user != earlier.first_writer {
-                graph.add_carried(user, earlier.first_writer, later.tensors[0]);
+            if !is_last {
+                continue;
+            }
+            for &writer in &earlier.writers {
+                let is_first = !earlier.writers.iter().any(|&w| ancestors.is_before(w, writer));
+                if is_first && user != writer {
+                    graph.add_carried(user, writer, later.tensors[0]);
+                }
             }
         }
     };

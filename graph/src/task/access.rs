@@ -69,6 +69,12 @@ pub enum TensorRole {
 }
 
 impl TensorRole {
+    /// True for what has one value, or one map, a sample: a task that works on a part of the samples touches that part alone.
+    #[must_use]
+    pub fn has_samples(self) -> bool {
+        matches!(self, Self::Activation | Self::ActivationGradient)
+    }
+
     /// True for what outlives an iteration, so that its memory is never shared with another tensor.
     #[must_use]
     pub fn is_persistent(self) -> bool {

@@ -4,21 +4,34 @@
 //! after iteration. Two iterations are walked in that order; for every tensor the last writer and the readers since
 //! are remembered, which yields each read-after-write, write-after-read and write-after-write pair. A pair inside
 //! the first iteration is an edge *within*, a pair from the first to the second one an edge *carried*.
+//!
+//! Tasks that work on different parts of the samples have nothing to do with each other: an access is a tensor and a part.
 
 use std::collections::BTreeMap;
 
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::access::TensorId;
-use super::graph::{Dependency, Hazard, Task, TaskGraph, TaskGraphBuilder, TaskId};
+use super::access::{Tensor, TensorId};
+use super::graph::{Dependency, Hazard, SamplePart, Task, TaskGraph, TaskGraphBuilder, TaskId};
 use crate::cost::Platform;
 
-/// Who touched a tensor last: task and iteration (0 or 1).
+/// A task in iteration 0 or 1, and the part of a tensor that it touches.
+#[derive(Debug, Clone, Copy)]
+struct Touch {
+    task: TaskId,
+    iteration: u8,
+    part: SamplePart,
+}
+
+/// Who touched a tensor last.
 #[derive(Debug, Clone, Default)]
 struct LastAccess {
-    writer: Option<(TaskId, u8)>,
-    readers: Vec<(TaskId, u8)>,
+    writers: Vec<Touch>,
+    readers: Vec<Touch>,
 }
+
+/// All samples.
+const WHOLE: SamplePart = SamplePart { index: 0, of: 1 };
 
 impl TaskGraphBuilder {
     /// The graph of the collected tasks, with dependencies and critical paths.
@@ -26,7 +39,7 @@ impl TaskGraphBuilder {
     /// # Cost
     /// O(V + E) for the dependencies, where E counts reader-writer pairs.
     pub(crate) fn finish(self, platform: &Platform) -> TaskGraph {
-        let edges = dependencies(&self.tasks, self.tensors.len());
+        let edges = dependencies(&self.tasks, &self.tensors);
         let mut graph = DiGraph::with_capacity(self.tasks.len(), edges.len());
         for task in self.tasks {
             graph.add_node(task);
@@ -59,20 +72,16 @@ fn node(id: TaskId) -> NodeIndex {
 type EdgeKey = (TaskId, TaskId, bool);
 
 /// One edge a (from, to, carried); of several reasons the first in hazard order is kept.
-fn dependencies(tasks: &[Task], n_tensors: usize) -> BTreeMap<EdgeKey, (TensorId, Hazard)> {
-    let mut last = vec![LastAccess::default(); n_tensors];
+fn dependencies(tasks: &[Task], tensors: &[Tensor]) -> BTreeMap<EdgeKey, (TensorId, Hazard)> {
+    let mut last = vec![LastAccess::default(); tensors.len()];
     let mut edges: BTreeMap<EdgeKey, (TensorId, Hazard)> = BTreeMap::new();
-    let mut add = |from: (TaskId, u8), to: (TaskId, u8), tensor, hazard| {
-        // Pairs inside the second iteration repeat those inside the first.
-        let inside_second = from.1 == 1;
-        if from.0 == to.0 && from.1 == to.1 || inside_second {
+    let mut add = |from: Touch, to: Touch, tensor, hazard| {
+        // Pairs inside the second iteration repeat those inside the first. A task never overtakes itself: the scheduler runs
+        // its instances in order without being told.
+        if from.iteration == 1 || from.task == to.task || !from.part.overlaps(to.part) {
             return;
         }
-        // A task never overtakes itself; the scheduler runs its instances in order without being told.
-        if from.0 == to.0 {
-            return;
-        }
-        let key = (from.0, to.0, to.1 == 1);
+        let key = (from.task, to.task, to.iteration == 1);
         let reason = edges.entry(key).or_insert((tensor, hazard));
         if hazard < reason.1 {
             *reason = (tensor, hazard);
@@ -80,24 +89,30 @@ fn dependencies(tasks: &[Task], n_tensors: usize) -> BTreeMap<EdgeKey, (TensorId
     };
     for iteration in 0..2 {
         for task in tasks {
-            let this = (task.id, iteration);
+            let touch = |tensor: TensorId| {
+                let samples = tensors[tensor.index()].role.has_samples();
+                let part = task.part.filter(|_| samples).unwrap_or(WHOLE);
+                Touch { task: task.id, iteration, part }
+            };
             for &tensor in &task.reads {
-                let access = &mut last[tensor.index()];
-                if let Some(writer) = access.writer {
+                let (access, this) = (&mut last[tensor.index()], touch(tensor));
+                for &writer in &access.writers {
                     add(writer, this, tensor, Hazard::ReadAfterWrite);
                 }
                 access.readers.push(this);
             }
             for &tensor in &task.writes {
-                let access = &mut last[tensor.index()];
-                if let Some(writer) = access.writer {
+                let (access, this) = (&mut last[tensor.index()], touch(tensor));
+                for &writer in &access.writers {
                     add(writer, this, tensor, Hazard::WriteAfterWrite);
                 }
                 for &reader in &access.readers {
                     add(reader, this, tensor, Hazard::WriteAfterRead);
                 }
-                access.readers.clear();
-                access.writer = Some(this);
+                // Whoever comes later waits for this task, and so for those.
+                access.readers.retain(|reader| !this.part.covers(reader.part));
+                access.writers.retain(|writer| !this.part.covers(writer.part));
+                access.writers.push(this);
             }
         }
     }
@@ -116,13 +131,23 @@ mod tests {
     /// Builds a graph from `(reads, writes)` rows over `n` tensors and lists its edges as text.
     #[track_caller]
     fn check(n: usize, rows: &[(&[usize], &[usize])], expected: &[&str]) {
+        let rows: Vec<_> = rows.iter().map(|&(reads, writes)| (reads, writes, None)).collect();
+        check_parts(n, &rows, expected);
+    }
+
+    /// What a task reads and writes, and the part of the samples that it works on.
+    type Row<'a> = (&'a [usize], &'a [usize], Option<(usize, usize)>);
+
+    /// The same with parts.
+    #[track_caller]
+    fn check_parts(n: usize, rows: &[Row<'_>], expected: &[&str]) {
         let mut builder = TaskGraphBuilder::default();
         let layer = LayerId::new(0);
         let placement = Placement::activation(Mesh::data_parallel(1), 1);
         for i in 0..n {
             builder.tensor(layer, TensorRole::Activation, format!("x{i}"), placement);
         }
-        for (reads, writes) in rows {
+        for (reads, writes, part) in rows {
             let ids = |list: &[usize]| list.iter().map(|&i| TensorId::new(i)).collect();
             builder.task(NewTask {
                 kind: TaskKind::Forward,
@@ -130,6 +155,7 @@ mod tests {
                 name: String::new(),
                 reads: ids(reads),
                 writes: ids(writes),
+                part: part.map(|(index, of)| SamplePart { index, of }),
                 in_place: None,
                 price: Price::default(),
             });
@@ -168,6 +194,28 @@ mod tests {
                 "1->2 ReadAfterWrite",
                 "1=>0 WriteAfterWrite",
                 "2=>0 WriteAfterRead",
+            ],
+        );
+    }
+
+    #[test]
+    fn tasks_on_different_parts_of_the_samples_do_not_wait_for_each_other() {
+        // Two halves are written, then two quarters of the second half are read, then all.
+        check_parts(
+            1,
+            &[
+                (&[], &[0], Some((0, 2))),
+                (&[], &[0], Some((1, 2))),
+                (&[0], &[], Some((2, 4))),
+                (&[0], &[], None),
+            ],
+            &[
+                "0->3 ReadAfterWrite",
+                "1->2 ReadAfterWrite",
+                "1->3 ReadAfterWrite",
+                "2=>1 WriteAfterRead",
+                "3=>0 WriteAfterRead",
+                "3=>1 WriteAfterRead",
             ],
         );
     }

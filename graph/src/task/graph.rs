@@ -1,5 +1,7 @@
 //! Tasks, dependencies and the graph of both.
 
+use std::ops::Range;
+
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::EdgeRef;
@@ -8,7 +10,7 @@ use serde::Serialize;
 use super::access::{Tensor, TensorId, TensorRole};
 use crate::cost::Price;
 use crate::layer::LayerId;
-use crate::placement::Placement;
+use crate::placement::{Placement, share};
 
 /// Index of a [`Task`] in its graph; also its place in the sequential order of one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -131,6 +133,8 @@ pub struct Task {
     pub reads: Vec<TensorId>,
     /// Tensors written (some also read), in the order that [`TaskKind`] gives.
     pub writes: Vec<TensorId>,
+    /// The part of its group's samples that it works on; `None` for all of them, and where samples play no role.
+    pub part: Option<SamplePart>,
     /// A written tensor that may live in a read tensor's memory, because the computation can be done in place.
     pub in_place: Option<InPlace>,
     /// What it costs one rank.
@@ -138,6 +142,38 @@ pub struct Task {
     /// Seconds, by price, from this task's start to the end of the longest chain that hangs on it, the next
     /// iteration's forward pass included. Ready tasks are served longest chain first.
     pub critical_path: f64,
+}
+
+/// The `index`-th of `of` [shares](crate::share) of a group's samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SamplePart {
+    /// Which.
+    pub index: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+impl SamplePart {
+    /// True where both parts have samples in common, whatever the minibatch.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.index * other.of < (other.index + 1) * self.of
+            && other.index * self.of < (self.index + 1) * other.of
+    }
+
+    /// True where every sample of the other part is in this one.
+    #[must_use]
+    pub fn covers(self, other: Self) -> bool {
+        self.index * other.of <= other.index * self.of
+            && (other.index + 1) * self.of <= (self.index + 1) * other.of
+    }
+
+    /// Which of the samples `group` these are.
+    #[must_use]
+    pub fn samples(self, group: Range<usize>) -> Range<usize> {
+        let part = share(group.len(), self.of, self.index);
+        group.start + part.start..group.start + part.end
+    }
 }
 
 /// A computation that can be done in place.
@@ -248,6 +284,7 @@ pub(crate) struct NewTask {
     pub(crate) name: String,
     pub(crate) reads: Vec<TensorId>,
     pub(crate) writes: Vec<TensorId>,
+    pub(crate) part: Option<SamplePart>,
     pub(crate) in_place: Option<InPlace>,
     pub(crate) price: Price,
 }
@@ -272,7 +309,7 @@ impl TaskGraphBuilder {
 
     pub(crate) fn task(&mut self, task: NewTask) -> TaskId {
         let id = TaskId::from_index(self.tasks.len());
-        let NewTask { kind, layer, name, reads, writes, in_place, price } = task;
+        let NewTask { kind, layer, name, reads, writes, part, in_place, price } = task;
         self.tasks.push(Task {
             id,
             kind,
@@ -280,6 +317,7 @@ impl TaskGraphBuilder {
             name,
             reads,
             writes,
+            part,
             in_place,
             price,
             critical_path: 0.0,

@@ -11,5 +11,5 @@ mod graph;
 mod priority;
 
 pub use access::{Tensor, TensorId, TensorRole};
-pub use graph::{Dependency, Hazard, InPlace, Task, TaskGraph, TaskId, TaskKind};
+pub use graph::{Dependency, Hazard, InPlace, SamplePart, Task, TaskGraph, TaskId, TaskKind};
 pub(crate) use graph::{NewTask, TaskGraphBuilder};

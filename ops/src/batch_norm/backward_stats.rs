@@ -36,12 +36,17 @@ impl BatchNorm {
     ///
     /// If a buffer is too short.
     pub fn backward_stats(&self, block: usize, io: BatchNormBackwardStats<'_>) {
+        let slices = self.stats_slices(io.mb) * self.stats_len();
+        expect_len("batch_norm backward_stats", "sums", io.sums.len(), slices);
+        self.region_sums(self.slicing.region(block, io.mb), io);
+    }
+
+    pub(super) fn region_sums(&self, region: TensorRegion, io: BatchNormBackwardStats<'_>) {
         let op = "batch_norm backward_stats";
-        let region = self.slicing.region(block, io.mb);
         expect_len(op, "src", io.src.len(), self.layout.len(io.mb));
         expect_len(op, "diff_dst", io.diff_dst.len(), self.layout.len(io.mb));
         expect_len(op, "saved", io.saved.len(), self.stats_len());
-        expect_len(op, "sums", io.sums.len(), self.stats_slices(io.mb) * self.stats_len());
+        expect_len(op, "sums", io.sums.len(), (region.slice + 1) * self.stats_len());
         self.isa.dispatch(SumsKernel { plan: self, region, io });
     }
 

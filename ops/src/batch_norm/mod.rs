@@ -12,7 +12,9 @@
 //!
 //! One rank hands its slices' results on as they are. Several ranks merge theirs first ([`BatchNorm::merge_stats`],
 //! [`BatchNorm::merge_sums`]), so that each sends two rows, and hand on what all ranks sent. Who writes the input may
-//! compute the statistics of what it has just written ([`BatchNorm::stats_of`]). [`BatchNorm::eval`] normalizes with the running statistics; its gradient
+//! compute the statistics of what it has just written ([`BatchNorm::stats_of`]). How a minibatch is sliced depends on its
+//! size, and on how that other op cuts it; where every number of ranks is to give the same bits, the caller slices it into
+//! ranges of its own ([`BatchNorm::range_stats`], [`BatchNorm::range_sums`]) and merges those. [`BatchNorm::eval`] normalizes with the running statistics; its gradient
 //! is [`BatchNorm::backward`] with no ranks, and the running mean and 1/std as `saved`.
 
 mod affine;
@@ -23,6 +25,7 @@ mod eval;
 mod forward;
 mod moments;
 mod plan;
+mod range;
 mod slicing;
 pub mod reference;
 mod stats;
@@ -36,4 +39,5 @@ pub use desc::BatchNormDesc;
 pub use eval::BatchNormEval;
 pub use forward::BatchNormForward;
 pub use plan::BatchNorm;
+pub use range::BatchNormRange;
 pub use stats::{BatchNormMerge, BatchNormStats};

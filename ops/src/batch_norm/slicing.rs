@@ -1,5 +1,7 @@
 //! How the passes that reduce over samples are cut: into slices, and slices into blocks of a few channel blocks.
 
+use std::ops::Range;
+
 use crate::TensorRegion;
 use crate::grain::Grain;
 
@@ -42,7 +44,17 @@ impl Slicing {
     }
 
     pub(super) fn blocks(&self, mb: usize) -> usize {
-        self.slices(mb) * self.grain.blocks(self.channel_blocks)
+        self.slices(mb) * self.channel_parts()
+    }
+
+    /// Parts of the channel blocks.
+    pub(super) fn channel_parts(&self) -> usize {
+        self.grain.blocks(self.channel_blocks)
+    }
+
+    /// The channel blocks of a part.
+    pub(super) fn channel_part(&self, part: usize) -> Range<usize> {
+        self.grain.pieces(part, self.channel_blocks)
     }
 
     /// What a block works on: slices vary fastest.
@@ -55,7 +67,7 @@ impl Slicing {
             slice,
             samples: sample..(sample + self.samples).min(mb),
             rows: row..(row + self.rows).min(self.height),
-            channel_blocks: self.grain.pieces(chunk, self.channel_blocks),
+            channel_blocks: self.channel_part(chunk),
         }
     }
 }

@@ -72,7 +72,7 @@ impl BatchNorm {
         self.region_stats(region, |at| dst.read(at), stats);
     }
 
-    fn region_stats<'s>(
+    pub(super) fn region_stats<'s>(
         &self,
         region: &TensorRegion,
         read: impl Fn(Range<usize>) -> &'s [f32],

@@ -5,4 +5,4 @@ pub mod reference;
 mod tests;
 mod update;
 
-pub use update::{SgdHyper, update};
+pub use update::{SgdHyper, update, update_scaled};

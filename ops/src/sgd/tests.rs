@@ -85,6 +85,31 @@ proptest! {
 }
 
 #[test]
+fn scaled_gradients_are_those_that_were_scaled_before() {
+    let hyper = SgdHyper { lr: 0.3, momentum: 0.9, weight_decay: 0.01, nesterov: true };
+    let mut random = Random(2);
+    let (start, diff, start_velocity) = (random.reals(43), random.reals(43), random.reals(43));
+    for hyper in [hyper, SgdHyper { momentum: 0.0, ..hyper }, PLAIN] {
+        on_every_isa(|isa| {
+            let step = |scale: Option<f32>, diff: &[f32]| {
+                let (mut wei, mut velocity) = (start.clone(), start_velocity.clone());
+                let kept = (hyper.momentum != 0.0).then_some(&mut velocity[..]);
+                match scale {
+                    Some(scale) => update_scaled(isa, hyper, scale, &mut wei, diff, kept),
+                    None => update(isa, hyper, &mut wei, diff, kept),
+                }
+                [bits(&wei), bits(&velocity)]
+            };
+            let mut scaled = diff.clone();
+            crate::gradient::scale(isa, &mut scaled, 0.37);
+            assert_eq!(step(Some(0.37), &diff), step(None, &scaled));
+            assert_eq!(step(Some(1.0), &diff), step(None, &diff));
+            assert_ne!(step(Some(0.37), &diff), step(None, &diff));
+        });
+    }
+}
+
+#[test]
 fn nan_and_infinity_stay_where_they_are() {
     on_every_isa(|isa| {
         let mut wei = [f32::INFINITY, 1.0, 1.0, f32::NAN];

@@ -52,19 +52,38 @@ pub fn update(
     diff: &[f32],
     velocity: Option<&mut [f32]>,
 ) {
+    update_scaled(isa, hyper, 1.0, wei, diff, velocity);
+}
+
+/// [`update`] with `gradient_scale * diff` in place of `diff`: with the
+/// [coefficient](crate::gradient::clip_coefficient) of clipping by the global norm, the step that `PyTorch` makes after
+/// `clip_grad_norm_`. The product is rounded before the decay is added. A scale of 1 leaves every bit as it is.
+///
+/// # Panics
+///
+/// As [`update`].
+pub fn update_scaled(
+    isa: Isa,
+    hyper: SgdHyper,
+    gradient_scale: f32,
+    wei: &mut [f32],
+    diff: &[f32],
+    velocity: Option<&mut [f32]>,
+) {
     expect_len("sgd", "diff", diff.len(), wei.len());
     let diff = &diff[..wei.len()];
     if hyper.momentum == 0.0 {
-        isa.dispatch(Step { hyper, wei, diff, velocity: None });
+        isa.dispatch(Step { hyper, gradient_scale, wei, diff, velocity: None });
     } else {
         let velocity = velocity.expect("sgd: momentum needs a velocity");
         expect_len("sgd", "velocity", velocity.len(), wei.len());
-        isa.dispatch(Step { hyper, wei, diff, velocity: Some(velocity) });
+        isa.dispatch(Step { hyper, gradient_scale, wei, diff, velocity: Some(velocity) });
     }
 }
 
 struct Step<'a> {
     hyper: SgdHyper,
+    gradient_scale: f32,
     wei: &'a mut [f32],
     diff: &'a [f32],
     velocity: Option<&'a mut [f32]>,
@@ -75,8 +94,8 @@ impl Kernel for Step<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Step { hyper, wei, diff, velocity } = self;
-        let rule = Rule::new(simd, hyper);
+        let Step { hyper, gradient_scale, wei, diff, velocity } = self;
+        let rule = Rule::new(simd, hyper, gradient_scale);
         let pieces = wei.chunks_mut(S::LANES).zip(diff.chunks(S::LANES));
         match velocity {
             None => {
@@ -106,20 +125,24 @@ struct Rule<S: Simd> {
     momentum: S::F32,
     /// `None` if nothing decays: 0 times an infinite weight would be NaN.
     weight_decay: Option<S::F32>,
+    /// `None` if gradients are taken as they are.
+    gradient_scale: Option<S::F32>,
 }
 
 impl<S: Simd> Rule<S> {
     #[inline(always)]
-    fn new(simd: S, hyper: SgdHyper) -> Rule<S> {
+    fn new(simd: S, hyper: SgdHyper, gradient_scale: f32) -> Rule<S> {
         Rule {
             negative_lr: simd.splat(-hyper.lr),
             momentum: simd.splat(hyper.momentum),
             weight_decay: (hyper.weight_decay != 0.0).then_some(simd.splat(hyper.weight_decay)),
+            gradient_scale: (gradient_scale != 1.0).then_some(simd.splat(gradient_scale)),
         }
     }
 
     #[inline(always)]
     fn gradient(&self, simd: S, wei: S::F32, diff: S::F32) -> S::F32 {
+        let diff = self.gradient_scale.map_or(diff, |scale| simd.mul(scale, diff));
         match self.weight_decay {
             Some(decay) => simd.mul_add(decay, wei, diff),
             None => diff,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lockstep_comm::Exchange;
 use lockstep_graph::{
-    Extent, MemoryPlan, Mesh, Plan, Price, SampleAxis, TaskId, TaskKind, Tensor, TensorId,
-    TensorRole,
+    Extent, MemoryPlan, Mesh, Plan, Price, SampleAxis, SamplePart, TaskId, TaskKind, Tensor,
+    TensorId, TensorRole,
 };
 use lockstep_ops::{Arena, Maps, TensorLayout};
 
@@ -33,6 +33,26 @@ pub(crate) struct Buffer {
     /// In the parameter store's arena, not in the iteration's.
     pub(crate) lasts: bool,
     pub(crate) range: Range<usize>,
+    /// Elements of one sample, where tasks may work on a part of the samples; 0 elsewhere.
+    pub(crate) sample_len: usize,
+}
+
+impl Buffer {
+    /// What comes after so many samples.
+    pub(super) fn after_samples(&self, first: usize) -> Self {
+        let start = self.range.start + first * self.sample_len;
+        Self { range: start..self.range.end, ..*self }
+    }
+
+    /// Some of its samples; all of it where it has none.
+    #[cfg(debug_assertions)]
+    fn samples(&self, samples: &Range<usize>) -> Self {
+        if self.sample_len == 0 {
+            return self.clone();
+        }
+        let at = |sample: usize| self.range.start + sample * self.sample_len;
+        Self { range: at(samples.start)..at(samples.end), ..*self }
+    }
 }
 
 /// A task with its operands found.
@@ -45,6 +65,8 @@ pub(crate) struct BoundTask {
     /// The first result lies in the first operand's memory.
     pub(crate) in_place: bool,
     pub(crate) exchange: Option<BoundExchange>,
+    /// The part of its group's samples that it works on.
+    pub(crate) part: Option<SamplePart>,
     /// The ranks that share the task's layer.
     pub(crate) mesh: Mesh,
     pub(crate) update: Option<Update>,
@@ -56,8 +78,6 @@ pub(crate) struct BoundTask {
     pub(crate) merged: bool,
     /// The layer input that each written gradient belongs to; the backward pass of a concatenation needs it.
     pub(crate) inputs: Vec<usize>,
-    #[cfg(debug_assertions)]
-    accesses: Vec<Access>,
 }
 
 /// What traces say of a task.
@@ -195,6 +215,7 @@ impl Program {
             layer: task.layer,
             in_place: self.memory.is_in_place(task),
             exchange: self.exchange_of(task, exchange_id)?,
+            part: task.part,
             mesh: self.plan.meshes().mesh(task.layer),
             update,
             statistics_along,
@@ -204,8 +225,6 @@ impl Program {
             ]),
             merged: reads_role(&[TensorRole::LocalGradientSums]),
             inputs,
-            #[cfg(debug_assertions)]
-            accesses: accesses(&reads, &writes),
             reads,
             writes,
         })
@@ -214,10 +233,13 @@ impl Program {
     pub(super) fn buffer(&self, id: TensorId) -> Buffer {
         let tensor = self.plan.tasks().tensor(id);
         if let Some(range) = self.store.range(tensor.layer, tensor.role) {
-            return Buffer { lasts: true, range };
+            return Buffer { lasts: true, range, sample_len: 0 };
         }
         let range = self.memory.range(id).expect("what does not last has a place in the arena");
-        Buffer { lasts: false, range }
+        let samples = tensor.role.has_samples();
+        let layout = samples.then(|| held_layout(&self.plan, &self.store, tensor));
+        let sample_len = layout.map_or(0, |layout| layout.sample_len());
+        Buffer { lasts: false, range, sample_len }
     }
 
     pub(crate) fn kernel(&self, layer: lockstep_graph::LayerId) -> &LayerKernel {
@@ -288,8 +310,14 @@ impl Program {
         Some(self.exchange_for(bound, self.plan.tasks().task(id), minibatch))
     }
 
-    /// Samples of an iteration that this rank computes of a task's layer.
+    /// Samples of an iteration that a task computes on this rank, as positions within the minibatch.
     pub(crate) fn samples(&self, task: &BoundTask, minibatch: usize) -> Range<usize> {
+        let group = self.group(task, minibatch);
+        task.part.map_or(group.clone(), |part| part.samples(group))
+    }
+
+    /// All samples of an iteration that this rank computes of a task's layer.
+    pub(super) fn group(&self, task: &BoundTask, minibatch: usize) -> Range<usize> {
         self.plan.meshes().samples(task.layer, self.rank(), minibatch)
     }
 
@@ -313,20 +341,22 @@ impl Program {
         }
     }
 
+    /// What an instance of a task touches, for a minibatch of so many samples.
     #[cfg(debug_assertions)]
-    pub(crate) fn accesses(&self, id: TaskId) -> &[Access] {
-        &self.tasks[id.index()].accesses
+    pub(crate) fn accesses(&self, id: TaskId, minibatch: usize) -> Vec<Access> {
+        let task = &self.tasks[id.index()];
+        let touch = |buffer: &Buffer, writes| {
+            let held = self.group(task, minibatch).start;
+            let samples = self.samples(task, minibatch);
+            let samples = samples.start - held..samples.end - held;
+            let part = task.part.map(|_| buffer.samples(&samples));
+            let Buffer { lasts, range, .. } = part.unwrap_or_else(|| buffer.clone());
+            let arena = if lasts { ArenaId::Parameters } else { ArenaId::Iteration };
+            Access { arena, range, writes }
+        };
+        let reads = task.reads.iter().map(|buffer| touch(buffer, false));
+        reads.chain(task.writes.iter().map(|buffer| touch(buffer, true))).collect()
     }
-}
-
-#[cfg(debug_assertions)]
-fn accesses(reads: &[Buffer], writes: &[Buffer]) -> Vec<Access> {
-    let access = |buffer: &Buffer, writes| Access {
-        arena: if buffer.lasts { ArenaId::Parameters } else { ArenaId::Iteration },
-        range: buffer.range.clone(),
-        writes,
-    };
-    reads.iter().map(|b| access(b, false)).chain(writes.iter().map(|b| access(b, true))).collect()
 }
 
 /// Values of one rank's metrics: loss in two parts, hits, the request to stop.

@@ -4,9 +4,10 @@
     reason = "tells the communication thread where tensors lie, and submits exchanges of them"
 )]
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lockstep_comm::{Communicator, Exchange, ExchangeLabel, Region};
+use lockstep_comm::{Algorithm, Communicator, Exchange, ExchangeLabel, Region};
 use lockstep_graph::{Task, TaskKind, TensorRole, strips};
 
 use super::bind::{Buffer, Program};
@@ -40,12 +41,14 @@ impl Program {
         let first = self.buffer(task.reads[0]);
         let exchange = match task.kind {
             TaskKind::PartReduce => {
-                let strips = strips(first.range.len(), members.len(), ALIGN);
-                Exchange::part_reduce(label, self.region(&first), &members, &strips)?
+                let strips = own_strips(&first, members.len());
+                let data = self.region(&first);
+                Exchange::part_reduce(label, data, &members, &strips, Algorithm::Direct)?
             }
             TaskKind::PartBroadcast => {
-                let strips = strips(first.range.len(), members.len(), ALIGN);
-                Exchange::part_broadcast(label, self.region(&first), &members, &strips)?
+                let strips = own_strips(&first, members.len());
+                let data = self.region(&first);
+                Exchange::part_broadcast(label, data, &members, &strips, Algorithm::Direct)?
             }
             _ => {
                 let role = self.plan.tasks().tensor(task.reads[0]).role;
@@ -132,6 +135,11 @@ impl Program {
         // SAFETY: see `region`: the task is ready, so its dependencies give it the tensors until it is finished.
         unsafe { comm.submit(exchange, step, token) }
     }
+}
+
+/// The strips of a tensor, one range each.
+fn own_strips(tensor: &Buffer, members: usize) -> Vec<Vec<Range<usize>>> {
+    strips(tensor.range.len(), members, ALIGN).into_iter().map(|strip| vec![strip]).collect()
 }
 
 /// Lower is more urgent: small statistics that a pass waits for, then parameters by their layer's place in the next

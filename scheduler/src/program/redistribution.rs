@@ -7,7 +7,9 @@
 use std::ops::Range;
 
 use lockstep_comm::{Message, Receive};
-use lockstep_graph::{Extent, Plan, Region, Task, Tensor, TensorRole, Transfer, redistribution};
+use lockstep_graph::{
+    Extent, Plan, Region, Task, Tensor, TensorRole, Transfer, redistribution, share,
+};
 use lockstep_ops::{Layout, TensorLayout};
 
 use super::bind::held_layout;
@@ -52,7 +54,19 @@ pub(super) fn redistribute(
     let extent = Extent { samples: minibatch, features };
     let from = Held::new(plan, store, source, extent);
     let to = Held::new(plan, store, target, extent);
-    let transfers = redistribution(&source.placement, &target.placement, extent);
+    let mut transfers = redistribution(&source.placement, &target.placement, extent);
+    if let Some(part) = task.part {
+        // Both placements have the same groups, so a transfer lies within the samples of one.
+        let mesh = source.placement.mesh;
+        transfers.retain_mut(|transfer| {
+            let group = share(minibatch, mesh.groups(), transfer.from / mesh.members());
+            let all = transfer.region.clone();
+            let part = Region { samples: part.samples(group), ..all.clone() };
+            let common = all.intersection(&part);
+            transfer.region = common.clone().unwrap_or(all);
+            common.is_some()
+        });
+    }
     let mut messages = Messages::default();
     for Transfer { from: sender, to: receiver, region, add } in &transfers {
         match (*sender == rank, *receiver == rank) {

@@ -46,6 +46,8 @@ struct Context<'a> {
     /// Samples that this rank computes, as positions within the minibatch, and their number.
     samples: Range<usize>,
     mb: usize,
+    /// Samples of the operands before those.
+    skipped: usize,
     /// Which block of the task.
     block: usize,
 }
@@ -67,7 +69,8 @@ impl Program {
         let task = &self.tasks[id.index()];
         let samples = self.samples(task, iteration.minibatch);
         let mb = samples.len();
-        let context = Context { program: self, task, iteration, samples, mb, block };
+        let skipped = samples.start - self.group(task, iteration.minibatch).start;
+        let context = Context { program: self, task, iteration, samples, mb, skipped, block };
         match task.kind {
             TaskKind::Load => context.load(),
             TaskKind::Forward => context.forward(scratch),
@@ -111,8 +114,9 @@ impl<'a> Context<'a> {
         unsafe { arena.tiles(buffer.range.clone()) }
     }
 
+    /// An operand, from the first sample that the task works on.
     fn read(&self, index: usize) -> &'a [f32] {
-        self.slice(&self.task.reads[index])
+        self.slice(&self.task.reads[index].after_samples(self.skipped))
     }
 
     /// The first operand, unless the result takes its place.
@@ -121,7 +125,7 @@ impl<'a> Context<'a> {
     }
 
     fn write(&self, index: usize) -> Tiles<'a> {
-        self.tiles(&self.task.writes[index])
+        self.tiles(&self.task.writes[index].after_samples(self.skipped))
     }
 
     /// Weights and biases of the layer's flat parameters; `None` for a part that it lacks.
@@ -314,7 +318,7 @@ impl<'a> Context<'a> {
     fn loss(&self, labels: &mut Vec<u32>) {
         let losses = &self.task.writes[0];
         let middle = losses.range.start + losses.range.len() / 2;
-        let part = |range| Buffer { lasts: losses.lasts, range };
+        let part = |range| Buffer { range, ..*losses };
         let correct = self.tiles(&part(middle..losses.range.end));
         let losses = self.tiles(&part(losses.range.start..middle));
         let (mb, src, labels) = (self.mb, self.read(0), self.labels(labels));
@@ -476,10 +480,7 @@ impl<'a> Context<'a> {
         let gradient = &self.task.writes[0];
         let start = gradient.range.start;
         let part = |range: &Range<usize>| {
-            self.tiles(&Buffer {
-                lasts: gradient.lasts,
-                range: start + range.start..start + range.end,
-            })
+            self.tiles(&Buffer { range: start + range.start..start + range.end, ..*gradient })
         };
         let diff_wei = part(&parts.wei);
         let diff_bia = (!parts.bia.is_empty()).then(|| part(&parts.bia));

@@ -10,6 +10,9 @@ use super::harness::Run;
 /// Few steps: rounding drifts apart with every one of them.
 const SIZES: [usize; 4] = [13, 13, 5, 13];
 
+/// As many samples as make several parts for a split layer.
+const PARTED: [usize; 3] = [140, 65, 140];
+
 const STRATEGIES: [&str; 5] = ["data", "model", "G=2", "G=3", "auto"];
 
 /// Linear layers of uneven widths, with every activation, dropout between split layers, and more classes than fit one
@@ -61,8 +64,8 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 #[track_caller]
-fn agrees(network: Network, ranks: &[usize], fuse: bool) {
-    let mut alone = Run::new(network, &SIZES).on(1, 2);
+fn agrees(network: Network, sizes: &[usize], ranks: &[usize], fuse: bool) {
+    let mut alone = Run::new(network, sizes).on(1, 2);
     alone.fuse = fuse;
     let expected = alone.outcome();
     for &ranks in ranks {
@@ -89,22 +92,28 @@ fn agrees(network: Network, ranks: &[usize], fuse: bool) {
 
 #[test]
 fn layers_of_features_agree_under_every_strategy() {
-    agrees(features(), &[2, 3, 4, 5, 8], true);
+    agrees(features(), &SIZES, &[2, 3, 4, 5, 8], true);
+}
+
+#[test]
+fn parts_of_the_samples_agree_under_every_strategy() {
+    agrees(features(), &PARTED, &[2, 4], true);
+    agrees(features(), &PARTED, &[2], false);
 }
 
 #[test]
 fn layers_of_features_agree_without_fusion() {
-    agrees(features(), &[2, 4], false);
+    agrees(features(), &SIZES, &[2, 4], false);
 }
 
 #[test]
 fn layers_of_maps_agree_under_every_strategy() {
-    agrees(maps(), &[2, 3, 4], true);
+    agrees(maps(), &SIZES, &[2, 3, 4], true);
 }
 
 #[test]
 fn layers_of_maps_agree_without_fusion() {
-    agrees(maps(), &[2], false);
+    agrees(maps(), &SIZES, &[2], false);
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! `lockstep bench`: kernels and networks measured against this machine's own peak, taken in the same run.
+//! `lockstep bench`: kernels, networks and exchanges measured against this machine's own peak and MPI's own, taken in the same run.
 
+mod comm;
 mod layers;
 mod net;
 mod ops;
@@ -27,6 +28,8 @@ enum Command {
     Ops(ops::Args),
     /// Whole networks: samples a second, GFLOP/s, the fraction of peak, and where the workers' time goes
     Net(net::Args),
+    /// Exchanges between ranks: latency, bandwidth, the algorithms, how soon an urgent one overtakes; beside MPI's own
+    Comm(comm::Args),
     /// What it costs to hand out blocks and tasks, beside rayon and a plain loop over deques
     Sched(sched::Args),
 }
@@ -47,6 +50,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     match &args.command {
         Command::Ops(args) => ops::run(args),
         Command::Net(args) => net::run(args),
+        Command::Comm(args) => comm::run(args),
         Command::Sched(args) => sched::run(args),
     }
 }

@@ -1,17 +1,20 @@
-//! `lockstep bench net`: whole networks on a synthetic minibatch, training or scoring.
+//! `lockstep bench net`: whole networks on a synthetic minibatch, training or scoring, on any number of ranks.
 #![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use lockstep::graph::{LayerKind, Mode, Network, Strategy};
-use lockstep::scheduler::Cores;
-use lockstep::{MeasureJob, Measurement, Pace, RunError, Stretch, measure};
+use lockstep::{
+    MeasureJob, Measurement, Pace, RankChoice, Ranks, RunError, Stretch, Traffic, choose_ranks,
+    measure,
+};
 
-use super::rows::{NetRow, write_json};
+use super::rows::{ExchangeRow, NetRow, write_json};
 use super::shares::{Shares, TaskRow};
 use super::yardstick::Peak;
 use super::{Common, median};
+use crate::cli::console::{self, Console};
 use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench net`.
@@ -23,9 +26,12 @@ pub(super) struct Args {
     /// What to measure
     #[arg(long, value_enum, default_value = "train")]
     mode: BenchMode,
-    /// Samples of a minibatch
+    /// Samples of a minibatch, over all ranks
     #[arg(long, default_value_t = 64, value_name = "B")]
     batch: usize,
+    /// Samples of a minibatch for each rank, instead: the minibatch grows with the ranks
+    #[arg(long, value_name = "B", conflicts_with = "batch")]
+    batch_per_rank: Option<usize>,
     /// Seconds of one run, which has three steps at least
     #[arg(long, default_value_t = 2.0, value_name = "S")]
     seconds: f64,
@@ -38,9 +44,12 @@ pub(super) struct Args {
     /// Compute threads a rank [default: by cores]
     #[arg(long, value_name = "W")]
     workers: Option<usize>,
-    /// Ranks, as threads of this process
-    #[arg(long, default_value_t = 1, value_name = "R")]
-    ranks: usize,
+    /// Ranks, as threads of this process; leave it out under mpirun [default: 1]
+    #[arg(long, value_name = "R")]
+    ranks: Option<usize>,
+    /// How ranks share the work, as for `lockstep train`
+    #[arg(long, default_value = "data", value_name = "S")]
+    strategy: String,
     /// Tell the time of every task, the longest first
     #[arg(long)]
     layers: bool,
@@ -90,23 +99,32 @@ const SMALLEST_SHARE: f64 = 0.001;
 pub(super) fn run(args: &Args) -> Result<(), RunError> {
     at_least_one(&[
         ("--batch", Some(args.batch)),
+        ("--batch-per-rank", args.batch_per_rank),
         ("--workers", args.workers),
-        ("--ranks", Some(args.ranks)),
+        ("--ranks", args.ranks),
         ("--runs", Some(args.common.runs)),
     ])?;
     let job = job(args)?;
-    let cores = Cores::detect();
-    let workers =
-        job.workers.unwrap_or_else(|| cores.default_workers(job.ranks, job.ranks > 1)) * job.ranks;
-    let mut peak = Peak::new(job.isa, workers);
+    // Each process takes the peak of its own workers, all at the same time; rank 0's stands for all.
+    let processes = match job.ranks {
+        Ranks::Mpi => job.n_ranks(),
+        _ => 1,
+    };
+    let all_workers = job.workers() * job.n_ranks();
+    let mut peak = Peak::new(job.isa, all_workers / processes);
     sample(&mut peak);
-    let measured = measure(&job)?;
+    let measured = measure(&job, &mut Console::new(None))?;
     sample(&mut peak);
-    let row = row(args, &job, &measured, peak.gflops());
-    println!("{}: peak of {workers} core(s) {:.1} GFLOP/s", job.isa.name(), row.peak_gflops);
+    let Some(measured) = measured else { return Ok(()) };
+    measured.warnings.iter().for_each(|warning| console::warning(warning));
+    let row = row(args, &job, &measured, peak.gflops() * processes as f64);
+    println!("{}: peak of {all_workers} core(s) {:.1} GFLOP/s", job.isa.name(), row.peak_gflops);
     println!("{}", NetRow::HEADER);
     println!("{}", row.line());
     println!("{}", row.shares.line());
+    if let Some(exchanges) = &row.exchanges {
+        println!("{}", exchanges.line());
+    }
     if args.layers {
         println!("{}", TaskRow::HEADER);
         for task in row.tasks.iter().filter(|task| task.share >= SMALLEST_SHARE) {
@@ -133,50 +151,75 @@ fn job(args: &Args) -> Result<MeasureJob, RunError> {
             }
         },
     };
+    let ranks = choose_ranks(RankChoice { asked: args.ranks })?;
+    let strategy: Strategy = args.strategy.parse()?;
     Ok(MeasureJob {
         network: inputs::network(&args.net)?,
         mode: args.mode.mode(),
-        minibatch: args.batch,
-        ranks: args.ranks,
+        minibatch: args.batch_per_rank.map_or(args.batch, |batch| batch * ranks.count()),
+        ranks,
         workers: args.workers,
         isa: inputs::isa()?,
-        strategy: Strategy::Data,
+        strategy,
         // At least one step comes before the first timed one: a step lasts from one report to the next.
         pace: Pace { warm_up: args.warm_up.max(1), runs: args.common.runs, run },
     })
 }
 
 fn row(args: &Args, job: &MeasureJob, measured: &Measurement, peak_gflops: f64) -> NetRow {
+    let minibatch = job.minibatch as f64;
     let rates = measured.step_seconds.iter().map(|steps| {
         // The median step: what else the machine does disturbs some steps, not all.
-        args.batch as f64 / median(&mut steps.clone())
+        minibatch / median(&mut steps.clone())
     });
     let mut rates: Vec<f64> = rates.collect();
     let per_s = median(&mut rates);
     let gflops = per_s * args.mode.passes() * weighted_flops(&job.network) / 1e9;
     let workers = measured.workers;
     let profile = &measured.profile;
-    let core_peak = peak_gflops / (workers * job.ranks) as f64;
+    let core_peak = peak_gflops / (workers * measured.ranks) as f64;
     let mut tasks = TaskRow::all(profile, measured.profiled_steps, workers, core_peak);
     if !args.layers {
         tasks.clear();
     }
+    let step_ms = 1e3 * minibatch / per_s;
+    let shares = Shares::new(profile, &job.network, workers);
     NetRow {
         net: job.network.name().to_owned(),
         mode: args.mode.name(),
-        batch: args.batch,
+        batch: job.minibatch,
         isa: job.isa.name(),
         workers,
-        ranks: job.ranks,
+        ranks: measured.ranks,
+        transport: measured.transport.clone(),
+        strategy: job.strategy.to_string(),
         per_s,
         per_s_range: (rates[0], rates[rates.len() - 1]),
-        step_ms: 1e3 * args.batch as f64 / per_s,
+        step_ms,
         gflops,
         peak_gflops,
         peak_fraction: gflops / peak_gflops,
         peak_rss_mb: measured.peak_resident as f64 / 1e6,
-        shares: Shares::new(profile, &job.network, workers),
+        shares,
+        exchanges: (measured.ranks > 1)
+            .then(|| exchanges(measured, shares.exposed_communication * step_ms)),
         tasks,
+    }
+}
+
+/// What the ranks sent, a step of the whole job.
+fn exchanges(measured: &Measurement, exposed_ms: f64) -> ExchangeRow {
+    let a_step = |number: f64| number / measured.steps as f64;
+    let most = |number: &dyn Fn(&Traffic) -> f64| {
+        a_step(measured.traffic.iter().map(number).fold(0.0, f64::max))
+    };
+    let all = measured.traffic.iter().map(|traffic| traffic.bytes_sent as f64).sum();
+    ExchangeRow {
+        exposed_ms,
+        bytes_sent: a_step(all),
+        most_bytes_sent: most(&|traffic| traffic.bytes_sent as f64),
+        most_messages_sent: most(&|traffic| traffic.messages_sent as f64),
+        most_comm_cpu_ms: most(&|traffic| 1e3 * traffic.comm_cpu.as_secs_f64()),
     }
 }
 

@@ -46,6 +46,10 @@ pub(super) struct NetRow {
     /// Compute threads a rank.
     pub(super) workers: usize,
     pub(super) ranks: usize,
+    /// What carried exchanges between them.
+    pub(super) transport: String,
+    pub(super) strategy: String,
+    /// Over all ranks.
     pub(super) per_s: f64,
     /// Slowest and fastest of the runs.
     pub(super) per_s_range: (f64, f64),
@@ -58,9 +62,27 @@ pub(super) struct NetRow {
     pub(super) peak_rss_mb: f64,
     /// Where the workers' time goes.
     pub(super) shares: Shares,
+    /// Only with several ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) exchanges: Option<ExchangeRow>,
     /// Where it goes task by task, when that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tasks: Vec<TaskRow>,
+}
+
+/// What a network's ranks exchange in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct ExchangeRow {
+    /// Time in which a worker of the first rank waited while an exchange was under way.
+    pub(super) exposed_ms: f64,
+    /// Payload bytes that all ranks sent, the sum.
+    pub(super) bytes_sent: f64,
+    /// Payload bytes of the rank that sent most.
+    pub(super) most_bytes_sent: f64,
+    /// Messages of the rank that sent most.
+    pub(super) most_messages_sent: f64,
+    /// Time on a core of the communication thread that took most.
+    pub(super) most_comm_cpu_ms: f64,
 }
 
 impl OpRow {
@@ -107,6 +129,21 @@ impl NetRow {
     }
 }
 
+impl ExchangeRow {
+    /// For people.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "exchanges, a step: {:.3} MB over all ranks; of one rank at most {:.3} MB in {:.1} messages, \
+             {:.2} ms of its communication thread; exposed {:.2} ms",
+            self.bytes_sent / 1e6,
+            self.most_bytes_sent / 1e6,
+            self.most_messages_sent,
+            self.most_comm_cpu_ms,
+            self.exposed_ms
+        )
+    }
+}
+
 /// Writes rows as one JSON array.
 pub(super) fn write_json<T: Serialize>(path: Option<&Path>, rows: &[T]) -> Result<(), RunError> {
     let Some(path) = path else { return Ok(()) };
@@ -116,4 +153,25 @@ pub(super) fn write_json<T: Serialize>(path: Option<&Path>, rows: &[T]) -> Resul
         path: path.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_exchanged_is_told_in_one_line() {
+        let row = ExchangeRow {
+            exposed_ms: 1.25,
+            bytes_sent: 4e6,
+            most_bytes_sent: 2.5e6,
+            most_messages_sent: 12.0,
+            most_comm_cpu_ms: 0.5,
+        };
+        assert_eq!(
+            row.line(),
+            "exchanges, a step: 4.000 MB over all ranks; of one rank at most 2.500 MB in 12.0 messages, \
+             0.50 ms of its communication thread; exposed 1.25 ms"
+        );
+    }
 }

@@ -1,5 +1,6 @@
 //! `cargo xtask race`: Lockstep against PyTorch, run by turns, so that a busy machine slows both.
 
+mod ddp;
 mod layers;
 mod mnist;
 mod nets;
@@ -28,6 +29,8 @@ enum Race {
     Nets(nets::Args),
     /// GFLOP/s of single layers, pass by pass
     Layers(layers::Args),
+    /// Training on two hosts with a slow link between them, against DistributedDataParallel (root, Open MPI)
+    Ddp(ddp::Args),
 }
 
 /// What every race takes.
@@ -46,10 +49,12 @@ struct Common {
 
 /// Races and prints the result.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    step("build", &mut cargo("build --release --bin lockstep"))?;
+    let features = if matches!(args.race, Race::Ddp(_)) { " --features mpi" } else { "" };
+    step("build", &mut cargo(&format!("build --release --bin lockstep{features}")))?;
     match &args.race {
         Race::Mnist(args) => mnist::run(args),
         Race::Nets(args) => nets::run(args),
         Race::Layers(args) => layers::run(args),
+        Race::Ddp(args) => ddp::run(args),
     }
 }

@@ -41,10 +41,19 @@ pub(super) fn output(name: &str, command: &mut Command) -> Result<String, Failur
 
 /// The rows that `lockstep bench` writes with `--json`.
 pub(super) fn own_rows(arguments: &[String]) -> Result<Vec<Value>, Failure> {
+    written_rows(|rows| {
+        let mut command = own();
+        command.arg("bench").args(arguments).arg("--json").arg(rows);
+        command
+    })
+}
+
+/// The rows that our program writes to the file that its command is given.
+pub(super) fn written_rows(command: impl FnOnce(&Path) -> Command) -> Result<Vec<Value>, Failure> {
     let unreadable = |source| Failure::Io { what: "the rows of a benchmark".to_owned(), source };
     let directory = tempfile::tempdir().map_err(unreadable)?;
     let rows = directory.path().join("rows.json");
-    output(OWN, own().arg("bench").args(arguments).arg("--json").arg(&rows))?;
+    output(OWN, &mut command(&rows))?;
     let text = fs::read_to_string(&rows).map_err(unreadable)?;
     serde_json::from_str(&text).map_err(|error| Failure::Output {
         program: OWN.to_owned(),
@@ -58,8 +67,12 @@ pub(super) fn peer_rows(
     program: &str,
     arguments: &[String],
 ) -> Result<Vec<Value>, Failure> {
-    let text = output(PEER, peer(python, program).args(arguments))?;
-    Ok(json_lines(&text).collect())
+    Ok(printed_rows(&output(PEER, peer(python, program).args(arguments))?))
+}
+
+/// The rows in what a program printed.
+pub(super) fn printed_rows(text: &str) -> Vec<Value> {
+    json_lines(text).collect()
 }
 
 /// The JSON lines of a text; other lines are for people.

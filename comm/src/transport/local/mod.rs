@@ -8,6 +8,7 @@ mod loan;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::doorbell::Doorbell;
 use crate::error::CommError;
@@ -178,6 +179,10 @@ impl Transport for LocalTransport {
             }),
             None => Ok(()),
         }
+    }
+
+    fn baseline(&mut self, _len: usize, _times: usize) -> Result<Option<Duration>, CommError> {
+        Ok(None)
     }
 
     fn revoke(&mut self) {

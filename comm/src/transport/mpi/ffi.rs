@@ -240,6 +240,50 @@ impl Mpi {
         Ok(request)
     }
 
+    /// `MPI_Ireduce_scatter_block` (6.12.8) with `MPI_SUM`: `own` becomes this rank's block of the sum of all ranks' `all`.
+    ///
+    /// The caller keeps both until the request is complete.
+    pub(super) fn reduce_scatter(
+        &self,
+        all: &mut [f32],
+        own: &mut [f32],
+    ) -> Result<Request, CommError> {
+        assert!(all.len() / own.len().max(1) >= self.n_ranks()?, "a block for each rank");
+        let (mut request, count) = (null_request(), int(own.len()));
+        let (from, to) = (all.as_ptr().cast::<c_void>(), own.as_mut_ptr().cast::<c_void>());
+        // SAFETY: a constant of the library.
+        let float = unsafe { ffi::RSMPI_FLOAT };
+        // SAFETY: a constant of the library.
+        let sum = unsafe { ffi::RSMPI_SUM };
+        // SAFETY: `count` elements for each rank at `from`, `count` at `to`; the caller keeps them, as `wait_for` does.
+        let code = unsafe {
+            ffi::MPI_Ireduce_scatter_block(from, to, count, float, sum, self.comm, &raw mut request)
+        };
+        check("MPI_Ireduce_scatter_block", code)?;
+        Ok(request)
+    }
+
+    /// `MPI_Iallgather` (6.12.5): `all` becomes all ranks' `own`, by rank.
+    ///
+    /// The caller keeps both until the request is complete.
+    pub(super) fn all_gather(
+        &self,
+        own: &mut [f32],
+        all: &mut [f32],
+    ) -> Result<Request, CommError> {
+        assert!(all.len() / own.len().max(1) >= self.n_ranks()?, "a block for each rank");
+        let (mut request, count) = (null_request(), int(own.len()));
+        let (from, to) = (own.as_ptr().cast::<c_void>(), all.as_mut_ptr().cast::<c_void>());
+        // SAFETY: a constant of the library.
+        let float = unsafe { ffi::RSMPI_FLOAT };
+        // SAFETY: `count` elements at `from`, `count` for each rank at `to`; the caller keeps them, as `wait_for` does.
+        let code = unsafe {
+            ffi::MPI_Iallgather(from, count, float, to, count, float, self.comm, &raw mut request)
+        };
+        check("MPI_Iallgather", code)?;
+        Ok(request)
+    }
+
     /// `MPI_Abort` (9.7). Normally does not return.
     pub(super) fn abort(&self, code: i32) {
         // SAFETY: a constant of the library.

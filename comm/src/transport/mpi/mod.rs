@@ -4,7 +4,7 @@
 mod ffi;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::doorbell::Doorbell;
 use crate::error::CommError;
@@ -91,6 +91,21 @@ impl MpiTransport {
     }
 }
 
+impl MpiTransport {
+    /// Starts a collective operation and polls until it is over. Its buffers must outlive the call.
+    fn wait_for(
+        &mut self,
+        start: impl FnOnce(&Mpi) -> Result<Request, CommError>,
+    ) -> Result<(), CommError> {
+        let mut request = [start(&self.mpi)?];
+        self.done.clear();
+        while self.done.is_empty() {
+            self.mpi.test_some(&mut request, &mut self.done)?;
+        }
+        Ok(())
+    }
+}
+
 impl Transport for MpiTransport {
     fn rank(&self) -> usize {
         self.place.rank
@@ -143,6 +158,23 @@ impl Transport for MpiTransport {
             self.messages.swap_remove(done.index);
         }
         Ok(())
+    }
+
+    fn baseline(&mut self, len: usize, times: usize) -> Result<Option<Duration>, CommError> {
+        let block = len.div_ceil(self.place.n_ranks);
+        let (mut all, mut own) = (vec![0.0; block * self.place.n_ranks], vec![0.0; block]);
+        let began = Instant::now();
+        let mut pair = || {
+            self.wait_for(|mpi| mpi.reduce_scatter(&mut all, &mut own))?;
+            self.wait_for(|mpi| mpi.all_gather(&mut own, &mut all))
+        };
+        let done = (0..times).try_for_each(|_| pair());
+        let time = began.elapsed();
+        if done.is_err() {
+            // MPI may still use them until the job is aborted, which is about to happen.
+            std::mem::forget((all, own));
+        }
+        done.map(|()| Some(time))
     }
 
     fn revoke(&mut self) {
