@@ -113,6 +113,22 @@ pub enum RunError {
         /// The loss.
         loss: f64,
     },
+    /// Ranks that must have the same parameters do not: a defect of memory, of the network or of this program. Start again from the
+    /// last checkpoint.
+    #[error(
+        "after step {step}, {parameter} of rank {rank} differs from that of rank {first}: memory or network are at fault, or this \
+         program; start again from the last checkpoint"
+    )]
+    ReplicasDiffer {
+        /// PyTorch-style name.
+        parameter: String,
+        /// The rank that differs.
+        rank: usize,
+        /// The rank that it is compared with.
+        first: usize,
+        /// The last step that was trained.
+        step: u64,
+    },
     /// A rank's thread panicked outside of a task.
     #[error("panicked: {message}")]
     Panicked {

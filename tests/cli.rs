@@ -570,6 +570,59 @@ fn a_plan_tells_blocking_and_time_of_each_layer() {
     let unblocked = conv1["unblocked_bytes_per_flop"].as_f64().unwrap();
     assert!((unblocked - 5540.0 / 28800.0).abs() < 1e-12, "{conv1}");
     assert!(conv1["bytes_per_flop"].as_f64().unwrap() < unblocked, "{conv1}");
+    assert!(plan["sharing"].is_object());
     refuses(&["plan", "--batch", "0"], 2, &["--batch"]);
     refuses(&["plan", "--strategy", "magic"], 2, &["magic"]);
+}
+
+/// The plan of CD-DNN on two ranks of a machine that need not be there, and what was printed.
+fn cd_dnn_plan(options: &[&str]) -> (serde_json::Value, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.json");
+    let args = ["plan", "--net", "cd-dnn", "--minibatch", "512", "--ranks", "2", "--gflops", "100"];
+    let machine = ["--memory-gb-s", "20", "--workers", "1", "--json", path.to_str().unwrap()];
+    let printed = succeeds(&[&args[..], &machine[..], options].concat());
+    (serde_json::from_slice(&fs::read(&path).unwrap()).unwrap(), printed)
+}
+
+#[test]
+fn a_plan_of_several_ranks_tells_mesh_exchange_and_bubble_of_each_layer() {
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let (data, _) = cd_dnn_plan(&["--strategy", "data"]);
+    let (auto, printed) = cd_dnn_plan(&["--strategy", "auto"]);
+    for (plan, strategy, groups) in [(&data, "data", 2), (&auto, "model", 1)] {
+        let sharing = &plan["sharing"];
+        let layers = sharing["layers"].as_array().unwrap();
+        let fc3 = layers.iter().find(|row| row["layer"] == "fc3").unwrap();
+        assert_eq!((&fc3["strategy"], &fc3["groups"]), (&strategy.into(), &groups.into()));
+        for (total, part) in [
+            ("compute_ms", "compute_ms"),
+            ("exchange_ms", "exchange_ms"),
+            ("bubble_ms", "bubble_ms"),
+            ("sent_bytes", "sent_bytes"),
+        ] {
+            let sum: f64 = layers.iter().map(|row| number(&row[part])).sum();
+            assert!((sum - number(&sharing[total])).abs() <= 1e-6 * sum.max(1.0), "{sharing}");
+        }
+        let step = number(&sharing["compute_ms"]) + number(&sharing["bubble_ms"]);
+        assert!((step / number(&sharing["step_ms"]) - 1.0).abs() < 1e-6, "{sharing}");
+        assert!((0.0..=1.0).contains(&number(&sharing["overlap"])));
+    }
+    // Half of 2048 * 2048 weights and 2048 biases there and back, or half of 512 samples of 2048 features.
+    let sent = |plan: &serde_json::Value| {
+        let layers = plan["sharing"]["layers"].as_array().unwrap().clone();
+        number(&layers.iter().find(|row| row["layer"] == "fc3").unwrap()["sent_bytes"])
+    };
+    assert_eq!((sent(&data), sent(&auto)), (4.0 * 2048.0 * 2049.0, 4.0 * 2048.0 * 512.0));
+    assert!(number(&auto["sharing"]["step_ms"]) < 0.8 * number(&data["sharing"]["step_ms"]));
+    for words in
+        ["bubble ms", "hidden", "by strategy, best first: auto", "fc3: model sends 4.19 MB"]
+    {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    let (fifo, _) = cd_dnn_plan(&["--order", "fifo", "--link-gbit", "0.1"]);
+    assert!(number(&fifo["sharing"]["step_ms"]) > 2.0 * number(&data["sharing"]["step_ms"]));
+    refuses(&["plan", "--ranks", "2", "--link-gbit", "0"], 2, &["--link-gbit"]);
+    refuses(&["plan", "--latency-us", "-1"], 2, &["--latency-us"]);
+    refuses(&["plan", "--gflops", "nan"], 2, &["--gflops"]);
 }

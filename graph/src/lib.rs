@@ -11,6 +11,7 @@
 //! | compile it | [`Plan`], [`PlanOptions`], [`Strategy`], [`Meshes`] |
 //! | see who holds what | [`Placement`], [`redistribution`], [`share`], [`strips`] |
 //! | see what happens | [`TaskGraph`], [`Task`], [`Price`] |
+//! | weigh computation against communication | [`balance`] |
 //! | lay out memory | [`MemoryPlan`] |
 //!
 //! # Examples
@@ -40,6 +41,7 @@ mod table;
 pub mod zoo;
 mod placement;
 mod cost;
+pub mod balance;
 mod task;
 mod memory;
 mod compile;

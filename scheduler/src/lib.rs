@@ -6,6 +6,7 @@
 //! | a plan bound to kernels, buffers, exchanges | [`Program`] |
 //! | one rank's threads | [`Executor`], [`WorkerConfig`] |
 //! | what handing out work costs | [`Executor::drill`] |
+//! | what an iteration will take, without running it | [`simulator`] |
 //! | where minibatches come from | [`Feed`], [`Iteration`] |
 //!
 //! A compute task is a number of blocks. Ready tasks stand on a board in priority order; workers claim blocks with one
@@ -24,6 +25,7 @@ mod iteration;
 mod ledger;
 mod program;
 mod session;
+pub mod simulator;
 mod workers;
 mod executor;
 #[cfg(all(test, not(loom)))]

@@ -9,6 +9,7 @@ mod metrics;
 mod plan;
 mod resident;
 mod score;
+mod sharing;
 mod signals;
 mod steps;
 mod trace;

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use lockstep::RunError;
-use lockstep::graph::{
-    self, Layer, LayerKind, Mode, Network, Plan, PlanOptions, Platform, Strategy, TaskKind,
-};
+use lockstep::graph::{self, Layer, LayerKind, Mode, Plan, PlanOptions, Strategy, TaskKind};
 use lockstep::ops::blocking::{Blocking, CacheBudget, ConvShape, search};
 use lockstep::ops::{Conv2d, Conv2dDesc, Isa, Layout, Linear, LinearDesc, ShapeError, peak};
 use lockstep::scheduler::{Cores, ScheduleError, detect_caches};
 use serde::Serialize;
 
+use super::sharing::{MachineArgs, Sharing, strategy_name};
 use super::{at_least_one, inputs};
 
 /// How long the peak and the bandwidth are measured, each.
@@ -30,17 +29,19 @@ pub(super) struct Args {
     #[arg(long, default_value = "lenet", value_name = "NAME|FILE.json")]
     net: String,
     /// Samples of a minibatch over all ranks
-    #[arg(long, default_value_t = 64, value_name = "B")]
+    #[arg(long, visible_alias = "minibatch", default_value_t = 64, value_name = "B")]
     batch: usize,
     /// Ranks that share it
     #[arg(long, default_value_t = 1, value_name = "R")]
     ranks: usize,
-    /// How the ranks share the work: data
+    /// How the ranks share the work: data, model, G=n (n groups), auto or a .json file with one of these a layer
     #[arg(long, default_value = "data", value_name = "STRATEGY")]
     strategy: String,
     /// Compute threads of a rank [default: by cores]
     #[arg(long, value_name = "W")]
     workers: Option<usize>,
+    #[command(flatten)]
+    machine: MachineArgs,
     /// Write the plan as JSON too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -52,15 +53,14 @@ struct Planned {
     net: String,
     batch: usize,
     ranks: usize,
-    #[serde(skip)]
     strategy: String,
     /// Samples of the rank with the most.
     local_batch: usize,
     isa: &'static str,
     workers: usize,
-    /// Measured, of all workers of a rank.
+    /// Of all workers of a rank.
     peak_gflops: f64,
-    /// Measured, of all workers of a rank.
+    /// Of all workers of a rank.
     gbytes_per_s: f64,
     /// Bytes that a block may touch: half of the second level of caches.
     live_bytes: usize,
@@ -69,6 +69,8 @@ struct Planned {
     other_ms: f64,
     /// One training step of one rank, without waiting for others.
     step_ms: f64,
+    /// Where there are several ranks.
+    sharing: Option<Sharing>,
 }
 
 /// A layer with weights.
@@ -105,18 +107,28 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         ("--workers", args.workers),
     ])?;
     let isa = inputs::isa()?;
-    let options = PlanOptions {
+    let workers = args.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false));
+    let platform = args.machine.platform((
+        || peak::gflops(isa, MEASURE) * workers as f64,
+        || peak::triad_gbytes(isa, TRIAD_LEN, MEASURE) * workers as f64,
+    ))?;
+    let mut options = PlanOptions {
         minibatch: args.batch,
         ranks: args.ranks,
         mode: Mode::Train { momentum: true },
         strategy: args.strategy.parse::<Strategy>()?,
-        platform: Platform::default(),
+        platform,
         fuse: true,
         ..PlanOptions::default()
     };
-    let plan = Plan::compile(inputs::network(&args.net)?, options)?;
-    let workers = args.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false));
-    let planned = Planned::new(&plan, isa, workers)?;
+    let network = inputs::network(&args.net)?;
+    let strategies = args.machine.compare(&network, &options)?;
+    if let (Strategy::Auto, Some(best)) = (&options.strategy, strategies.first()) {
+        options.strategy = best.strategy.clone();
+    }
+    let plan = Plan::compile(network, options)?;
+    let mut planned = Planned::new(&plan, isa, workers)?;
+    planned.sharing = (args.ranks > 1).then(|| Sharing::new(&plan, &args.machine, &strategies));
     planned.print();
     let Some(path) = &args.json else { return Ok(()) };
     let text = serde_json::to_string_pretty(&planned).expect("a plan holds numbers and names");
@@ -139,12 +151,13 @@ impl Planned {
             local_batch: plan.local_minibatch(),
             isa: isa.name(),
             workers,
-            peak_gflops: peak::gflops(isa, MEASURE) * workers as f64,
-            gbytes_per_s: peak::triad_gbytes(isa, TRIAD_LEN, MEASURE) * workers as f64,
+            peak_gflops: plan.options().platform.flops_per_s * 1e-9,
+            gbytes_per_s: plan.options().platform.bytes_per_s * 1e-9,
             live_bytes: budget.live_bytes,
             layers: Vec::new(),
             other_ms: 0.0,
             step_ms: 0.0,
+            sharing: None,
         };
         let mut other_bytes = 0.0;
         for task in plan.tasks().tasks() {
@@ -156,7 +169,7 @@ impl Planned {
                         .tasks()
                         .any(|t| t.layer == task.layer && t.kind == TaskKind::BackwardData);
                     let layer = network.layer(task.layer);
-                    let row = planned.layer(network, layer, isa, has_data_gradient);
+                    let row = planned.layer(plan, layer, isa, has_data_gradient);
                     let row = row.map_err(|source| {
                         let layer = layer.name.clone();
                         ScheduleError::Kernel { layer, source }
@@ -174,13 +187,13 @@ impl Planned {
 
     fn layer(
         &self,
-        network: &Network,
+        plan: &Plan,
         layer: &Layer,
         isa: Isa,
         has_data_gradient: bool,
     ) -> Result<LayerRow, ShapeError> {
         let Loops { shape, groups, forward_blocks, backward_data_blocks, backward_weights_blocks } =
-            loops(network, layer, isa, self.local_batch)?;
+            loops(plan, layer, isa)?;
         let budget = CacheBudget { live_bytes: self.live_bytes };
         let Blocking { block, traversal, bytes_per_flop, .. } = search(&shape, budget, isa.lanes());
         let flops = shape.flops() * groups as f64;
@@ -189,7 +202,7 @@ impl Planned {
         let memory_ms = flops * bytes_per_flop / self.gbytes_per_s * 1e-6;
         Ok(LayerRow {
             layer: layer.name.clone(),
-            strategy: self.strategy.clone(),
+            strategy: strategy_name(plan.meshes().mesh(layer.id)),
             mb: block.mb,
             ic: block.ic,
             oc: block.oc,
@@ -207,12 +220,12 @@ impl Planned {
     }
 
     fn print(&self) {
-        let Self { net, batch, ranks, local_batch, isa, workers, .. } = self;
+        let Self { net, batch, ranks, strategy, local_batch, isa, workers, .. } = self;
         println!(
-            "{net}, minibatch {batch} on {ranks} rank(s): {local_batch} samples a rank, {workers} worker(s), {isa}"
+            "{net}, minibatch {batch} on {ranks} rank(s), strategy {strategy}: {local_batch} samples a rank, {workers} worker(s), {isa}"
         );
         println!(
-            "peak {:.1} GFLOP/s, memory {:.1} GB/s (measured); blocks of at most {} KB, half of L2",
+            "peak {:.1} GFLOP/s, memory {:.1} GB/s; blocks of at most {} KB, half of L2",
             self.peak_gflops,
             self.gbytes_per_s,
             self.live_bytes >> 10
@@ -250,6 +263,9 @@ impl Planned {
             self.step_ms,
             *local_batch as f64 / self.step_ms * 1e3
         );
+        if let Some(sharing) = &self.sharing {
+            sharing.print();
+        }
     }
 }
 
@@ -258,7 +274,8 @@ fn is_blocked(layer: &Layer) -> bool {
     matches!(layer.kind, LayerKind::Conv2d(_) | LayerKind::Linear(_))
 }
 
-/// The loop nest of a layer, of one of its groups, and the blocks that its kernels cut the passes into.
+/// The loop nest of a layer on the rank with the most of it, of one of its groups, and the blocks that its kernels cut the passes
+/// into.
 struct Loops {
     shape: ConvShape,
     groups: usize,
@@ -267,11 +284,15 @@ struct Loops {
     backward_weights_blocks: usize,
 }
 
-fn loops(network: &Network, layer: &Layer, isa: Isa, mb: usize) -> Result<Loops, ShapeError> {
+fn loops(plan: &Plan, layer: &Layer, isa: Isa) -> Result<Loops, ShapeError> {
+    let (network, minibatch) = (plan.network(), plan.options().minibatch);
+    // The first rank has the longest shares.
+    let mb = plan.meshes().samples(layer.id, 0, minibatch).len();
+    let oc = plan.meshes().features(network, layer.id, 0).len();
     let source = network.layer(layer.inputs[0]);
     match &layer.kind {
         LayerKind::Conv2d(conv) => {
-            let desc = conv_desc(source, conv, isa);
+            let desc = conv_desc(source, &graph::Conv2d { oc, ..*conv }, isa);
             let conv = Conv2d::for_caches(desc, isa, detect_caches())?;
             // A plain source has no gradient.
             let plain = desc.src_layout == Layout::Plain;
@@ -286,7 +307,7 @@ fn loops(network: &Network, layer: &Layer, isa: Isa, mb: usize) -> Result<Loops,
         LayerKind::Linear(linear) => {
             let desc = LinearDesc {
                 in_features: source.shape.elements(),
-                out_features: linear.out_features,
+                out_features: oc,
                 bias: linear.bias,
                 src_activation: None,
                 dst_activation: None,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args as ClapArgs;
-use lockstep::comm::launcher;
+use lockstep::comm::{ServiceOrder, launcher};
 use lockstep::data::Schedule;
 use lockstep::graph::Strategy;
 use lockstep::{
@@ -56,6 +56,9 @@ pub(super) struct Args {
     /// Nesterov's form of momentum
     #[arg(long)]
     nesterov: bool,
+    /// Shorten gradients whose norm, over all parameters, is larger than this
+    #[arg(long, value_name = "NORM")]
+    clip_norm: Option<f32>,
     /// Ranks, as threads of this process; leave it out under mpirun [default: 1]
     #[arg(long, value_name = "R")]
     ranks: Option<usize>,
@@ -69,6 +72,15 @@ pub(super) struct Args {
     /// features each), G=n (n groups; data between them, model within), auto, or a .json file with one of these a layer
     #[arg(long, default_value = "data")]
     strategy: String,
+    /// The same bits on 1, 2, 4 and 8 ranks (data-parallel): sums over samples are made in one fixed order, which costs time
+    #[arg(long)]
+    reproducible: bool,
+    /// Which exchange goes first: the one whose layer comes first in the next forward pass, or the one that was ready first
+    #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
+    exchange_order: ExchangeOrder,
+    /// Compare the ranks' copies of the parameters every K steps, and stop where they differ
+    #[arg(long, value_name = "K")]
+    check_replicas: Option<u64>,
     /// Seed of initial weights, sample order and dropout
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -92,6 +104,24 @@ pub(super) struct Args {
     no_eval: bool,
 }
 
+/// The order in which exchanges are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ExchangeOrder {
+    /// Most urgent first
+    Priority,
+    /// First come, first served
+    Fifo,
+}
+
+impl From<ExchangeOrder> for ServiceOrder {
+    fn from(order: ExchangeOrder) -> Self {
+        match order {
+            ExchangeOrder::Priority => Self::Priority,
+            ExchangeOrder::Fifo => Self::Fifo,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum NoDecay {
     /// Decay all parameters, as PyTorch does by default
@@ -110,6 +140,13 @@ impl Args {
                 Err(bad_flag(flag, &value, format!("must be a number of at least {low}")))
             }
         };
+        let positive = |flag, value: f32| {
+            if value > 0.0 && value.is_finite() {
+                Ok(value)
+            } else {
+                Err(bad_flag(flag, &value, "must be a number above 0"))
+            }
+        };
         if self.momentum >= 1.0 {
             return Err(bad_flag("--momentum", &self.momentum, "must be below 1"));
         }
@@ -126,6 +163,7 @@ impl Args {
                 NoDecay::BiasNorm => Decay::WeightsOnly,
             },
             nesterov: self.nesterov,
+            clip_norm: self.clip_norm.map(|norm| positive("--clip-norm", norm)).transpose()?,
         })
     }
 
@@ -144,6 +182,7 @@ impl Args {
             ("--ranks", self.ranks),
             ("--workers", self.workers),
             ("--loader-threads", Some(self.loader_threads)),
+            ("--check-replicas", self.check_replicas.map(|every| every as usize)),
         ])?;
         let strategy: Strategy = self.strategy.parse()?;
         Ok(RunOptions {
@@ -155,6 +194,9 @@ impl Args {
             workers: self.workers,
             loader_threads: self.loader_threads,
             strategy,
+            reproducible: self.reproducible,
+            exchange_order: self.exchange_order.into(),
+            check_replicas: self.check_replicas,
             isa: inputs::isa()?,
             checkpoint: self.checkpoint.clone(),
             trace: self

@@ -36,6 +36,9 @@ pub(super) fn facts(job: &Job, meshes: &Meshes) -> Vec<(String, String)> {
         ("momentum", sgd.momentum.to_string()),
         ("weight decay", format!("{} on {:?}", sgd.weight_decay, sgd.decay)),
         ("nesterov", sgd.nesterov.to_string()),
+        ("clipping", format!("{:?}", sgd.clip_norm)),
+        ("reproducible", options.reproducible.to_string()),
+        ("replica checks", format!("{:?}", options.check_replicas)),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
         ("channel block", options.isa.lanes().to_string()),
         ("initial weights", format!("{initial:?}")),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use lockstep_comm::{
-    CommConfig, Communicator, Completion, Endpoint, LocalEndpoint, LocalJob, Patience,
+    CommConfig, Communicator, Completion, Endpoint, LocalEndpoint, LocalJob, Patience, ServiceOrder,
 };
 use lockstep_scheduler::{Router, flush_denormals, panic_message, pin_current_thread};
 use lockstep_traces::{Recorder, merge, rank_file};
@@ -141,7 +141,13 @@ fn communicating_rank(
     let (this, alone_here) = (threads.rank, threads.ranks_here == 1);
     let router = Arc::new(Router::default());
     let recording = Arc::new(OnceLock::<Recorder>::new());
-    let comm = Arc::new(start_communicator(&threads, endpoint, &router, &recording)?);
+    let comm = Arc::new(start_communicator(
+        &threads,
+        endpoint,
+        &router,
+        &recording,
+        job.options.exchange_order,
+    )?);
     let on_recorder = |recorder: &Recorder| {
         // Set once: a rank starts one recording at most.
         let _ = recording.set(recorder.clone());
@@ -178,6 +184,7 @@ pub(super) fn start_communicator(
     endpoint: impl Into<Endpoint>,
     router: &Arc<Router>,
     recording: &Arc<OnceLock<Recorder>>,
+    order: ServiceOrder,
 ) -> Result<Communicator, RunError> {
     let (core, alone_here) = (threads.comm_core(), threads.ranks_here == 1);
     let (completed, failed) = (Arc::clone(router), Arc::clone(router));
@@ -207,6 +214,7 @@ pub(super) fn start_communicator(
             .hook("comm")
             .map(|hook| -> Box<dyn FnMut(u64) + Send> { Box::new(move |step| hook(step)) }),
         patience: if core.is_some() { Patience::own_core() } else { Patience::shared_core() },
+        order,
         ..CommConfig::default()
     };
     Ok(Communicator::start(endpoint, config)?)

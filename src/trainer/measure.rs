@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use lockstep_comm::{Communicator, Endpoint, LocalJob, agree};
+use lockstep_comm::{Communicator, Endpoint, LocalJob, ServiceOrder, agree};
 use lockstep_data::{Dataset, SampleShape, Synthetic};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy, share};
 use lockstep_ops::Isa;
 use lockstep_ops::sgd::SgdHyper;
+use lockstep_scheduler::simulator::resolve_auto;
 use lockstep_scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, LocalSamples, ParameterStore, Program,
     Router, WorkerConfig,
@@ -45,6 +46,10 @@ pub struct MeasureJob {
     pub isa: Isa,
     /// How the ranks share the work.
     pub strategy: Strategy,
+    /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks.
+    pub reproducible: bool,
+    /// Which of several exchanges goes first.
+    pub exchange_order: ServiceOrder,
     /// How long.
     pub pace: Pace,
 }
@@ -195,7 +200,9 @@ fn communicating_rank(
     let threads = job.threads(index);
     let this = threads.rank;
     let router = Arc::new(Router::default());
-    let comm = start_communicator(&threads, endpoint, &router, &Arc::new(OnceLock::new()))?;
+    let recording = Arc::new(OnceLock::new());
+    let order = job.exchange_order;
+    let comm = start_communicator(&threads, endpoint, &router, &recording, order)?;
     let comm = Arc::new(comm);
     let rank = MeasuredRank { job, threads, comm: Some((Arc::clone(&comm), router)) };
     match guarded(|| rank.run()) {
@@ -305,6 +312,7 @@ fn facts(job: &MeasureJob) -> Vec<(String, String)> {
         ("mode", format!("{:?}", job.mode)),
         ("minibatch", job.minibatch.to_string()),
         ("strategy", job.strategy.to_string()),
+        ("reproducible", job.reproducible.to_string()),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
         ("channel block", job.isa.lanes().to_string()),
     ];
@@ -314,18 +322,17 @@ fn facts(job: &MeasureJob) -> Vec<(String, String)> {
 /// The program of one rank, with initial parameters.
 fn bind(job: &MeasureJob, rank: usize) -> Result<Arc<Program>, RunError> {
     let (network, ranks) = (&job.network, job.n_ranks());
-    let plan = Plan::compile(
-        Arc::clone(network),
-        PlanOptions {
-            minibatch: job.minibatch,
-            ranks,
-            mode: job.mode,
-            strategy: job.strategy.clone(),
-            platform: Platform::default(),
-            fuse: true,
-            ..PlanOptions::default()
-        },
-    )?;
+    let options = PlanOptions {
+        minibatch: job.minibatch,
+        ranks,
+        mode: job.mode,
+        strategy: job.strategy.clone(),
+        platform: Platform::default(),
+        fuse: true,
+        reproducible: job.reproducible,
+        clip: false,
+    };
+    let plan = Plan::compile(Arc::clone(network), resolve_auto(network, options)?)?;
     let store = Arc::new(ParameterStore::new(&plan, rank, job.isa)?);
     for layer in network.layers() {
         for param in &layer.params {
@@ -398,6 +405,8 @@ mod tests {
             workers: Some(2),
             isa: Isa::detect(),
             strategy: Strategy::Data,
+            reproducible: false,
+            exchange_order: ServiceOrder::default(),
             pace: Pace { warm_up: 2, runs: 2, run: Stretch::Steps(4) },
         }
     }

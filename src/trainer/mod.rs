@@ -9,6 +9,7 @@ mod memory;
 mod observer;
 mod options;
 mod rank;
+mod replicas;
 mod score;
 mod thread_time;
 mod threads;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lockstep_comm::launcher;
+use lockstep_comm::{ServiceOrder, launcher};
 use lockstep_data::Dataset;
 use lockstep_graph::{Network, Strategy};
 use lockstep_ops::Isa;
@@ -49,6 +49,8 @@ pub struct Sgd {
     pub decay: Decay,
     /// Nesterov's form of momentum.
     pub nesterov: bool,
+    /// The largest norm of all gradients together, to which they are shortened; `None` leaves them as they are.
+    pub clip_norm: Option<f32>,
 }
 
 impl Default for Sgd {
@@ -60,6 +62,7 @@ impl Default for Sgd {
             weight_decay: 5e-4,
             decay: Decay::All,
             nesterov: false,
+            clip_norm: None,
         }
     }
 }
@@ -113,6 +116,13 @@ pub struct RunOptions {
     pub loader_threads: usize,
     /// How the ranks share the work.
     pub strategy: Strategy,
+    /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks
+    /// ([`PlanOptions::reproducible`](lockstep_graph::PlanOptions)).
+    pub reproducible: bool,
+    /// Which of several exchanges goes first.
+    pub exchange_order: ServiceOrder,
+    /// Compare the parameters of ranks that must have the same ones after so many steps, again and again; `None` never does.
+    pub check_replicas: Option<u64>,
     /// Instruction set.
     pub isa: Isa,
     /// Directory to save weights in after every epoch.
@@ -141,6 +151,9 @@ impl Default for RunOptions {
             workers: None,
             loader_threads: 1,
             strategy: Strategy::Data,
+            reproducible: false,
+            exchange_order: ServiceOrder::default(),
+            check_replicas: None,
             isa: Isa::detect(),
             checkpoint: None,
             trace: None,

@@ -1,11 +1,13 @@
 //! The life of one rank: agree with the others, bind the programs, train, score, save.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
 use lockstep_comm::{Communicator, agree};
 use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform};
+use lockstep_scheduler::simulator::resolve_auto;
 use lockstep_scheduler::{
     Executor, IterationReport, ParameterStore, Program, Router, WorkerConfig,
 };
@@ -16,6 +18,7 @@ use super::feed::{LoaderFeed, Recipe};
 use super::memory::{MemoryEstimate, resident_bytes};
 use super::observer::{EpochRecord, Observer, RunStart, Score, StepRecord};
 use super::options::{Job, Length};
+use super::replicas::check_replicas;
 use super::threads::Threads;
 use crate::checkpoint::{NamedTensor, save_weights};
 use crate::error::RunError;
@@ -154,27 +157,24 @@ impl Rank<'_> {
         Ok(())
     }
 
-    fn plan(&self, mode: Mode) -> Result<Plan, RunError> {
-        let options = &self.job.options;
-        Ok(Plan::compile(
-            Arc::clone(&self.job.network),
-            PlanOptions {
-                minibatch: options.minibatch,
-                ranks: self.ranks(),
-                mode,
-                strategy: options.strategy.clone(),
-                platform: Platform::default(),
-                fuse: true,
-            },
-        )?)
-    }
-
-    /// The training plan and, where there is test data, the scoring plan.
+    /// The training plan and, where there is test data, the scoring plan, by the same strategy.
     fn plans(&self) -> Result<Vec<Plan>, RunError> {
-        let momentum = self.job.options.sgd.momentum != 0.0;
-        let mut plans = vec![self.plan(Mode::Train { momentum })?];
+        let (network, options) = (&self.job.network, &self.job.options);
+        let train = PlanOptions {
+            minibatch: options.minibatch,
+            ranks: self.ranks(),
+            mode: Mode::Train { momentum: options.sgd.momentum != 0.0 },
+            strategy: options.strategy.clone(),
+            platform: Platform::default(),
+            fuse: true,
+            reproducible: options.reproducible,
+            clip: options.sgd.clip_norm.is_some(),
+        };
+        let train = resolve_auto(network, train)?;
+        let score = PlanOptions { mode: Mode::Score, ..train.clone() };
+        let mut plans = vec![Plan::compile(Arc::clone(network), train)?];
         if self.test_data().is_some() {
-            plans.push(self.plan(Mode::Score)?);
+            plans.push(Plan::compile(Arc::clone(network), score)?);
         }
         Ok(plans)
     }
@@ -188,6 +188,7 @@ impl Rank<'_> {
         let options = &self.job.options;
         let bind = lockstep_scheduler::BindOptions {
             decay_all: options.sgd.decay == super::options::Decay::All,
+            clip_norm: options.sgd.clip_norm,
         };
         let mut programs = Program::bind(plans, store, &bind)?.into_iter().map(Arc::new);
         let train = programs.next().expect("one program a plan");
@@ -283,13 +284,13 @@ impl Rank<'_> {
             Order::shuffled(job.options.seed),
             self.loader_config(Some(total), &bench.recorder),
         )?;
-        let (mut steps, mut epochs) = (0, Vec::new());
+        let (steps, mut epochs) = (Cell::new(0), Vec::new());
         let per_epoch = schedule.steps_per_epoch();
         let mut epoch = 0;
-        let mut stopped = false;
-        while steps < total && !stopped {
+        let stopped = Cell::new(false);
+        while steps.get() < total && !stopped.get() {
             epoch += 1;
-            let steps_left = per_epoch.min(total - steps);
+            let mut left = per_epoch.min(total - steps.get());
             let began = Instant::now();
             let mut last = began;
             let mut epoch_losses = EpochLoss::default();
@@ -299,9 +300,9 @@ impl Rank<'_> {
                 if !report.loss.is_finite() {
                     return Err(RunError::Diverged { step: report.step, loss: report.loss });
                 }
-                steps = report.step;
+                steps.set(report.step);
                 epoch_losses.add(report);
-                stopped |= report.stop;
+                stopped.set(stopped.get() || report.stop);
                 let now = Instant::now();
                 let seconds = now.duration_since(last).as_secs_f64();
                 last = now;
@@ -314,17 +315,25 @@ impl Rank<'_> {
                 }
                 Ok(())
             };
-            let mut feed = LoaderFeed {
-                loader: &mut loader,
-                recipe: &bench.recipe,
-                steps_left,
-                on_report: &mut on_report,
-            };
-            bench.executor.run(&bench.train, &mut feed)?;
+            // In stretches between checks of the replicas, or all at once.
+            while left > 0 && !stopped.get() {
+                let stretch = job.options.check_replicas.map_or(left, |every| left.min(every));
+                let mut feed = LoaderFeed {
+                    loader: &mut loader,
+                    recipe: &bench.recipe,
+                    steps_left: stretch,
+                    on_report: &mut on_report,
+                };
+                bench.executor.run(&bench.train, &mut feed)?;
+                left -= stretch;
+                if let (Some((comm, _)), Some(_)) = (&self.comm, job.options.check_replicas) {
+                    check_replicas(comm, &job.network, &bench.store, steps.get())?;
+                }
+            }
             let seconds = began.elapsed().as_secs_f64();
             self.share_running_statistics(&bench)?;
             // A run that was asked to stop saves what it has and leaves without scoring.
-            let test = if stopped { None } else { self.evaluate(&mut bench)? };
+            let test = if stopped.get() { None } else { self.evaluate(&mut bench)? };
             let record = EpochRecord { epoch, train_loss: epoch_losses.mean(), seconds, test };
             if let Some(observer) = &mut self.observer {
                 observer.epoch(&record);
@@ -333,7 +342,8 @@ impl Rank<'_> {
             self.save(&bench)?;
         }
         drop(loader);
-        if stopped && steps < total {
+        let steps = steps.get();
+        if stopped.get() && steps < total {
             return Err(RunError::Stopped { step: steps });
         }
         let weights = self.weights(&bench.store)?;

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use super::strategy::Strategy;
+use crate::balance::choose_groups;
+use crate::cost::Platform;
 use crate::error::GraphError;
 use crate::layer::{Layer, LayerId, LayerKind};
 use crate::network::Network;
@@ -46,6 +48,7 @@ impl Meshes {
         strategy: &Strategy,
         ranks: usize,
         minibatch: usize,
+        platform: &Platform,
     ) -> Result<Self, GraphError> {
         if ranks == 0 {
             return Err(GraphError::UnevenMesh { ranks: 0, groups: 0 });
@@ -58,11 +61,18 @@ impl Meshes {
                 }
             }
         }
+        let is_auto = |layer: &Layer| *strategy.of(&layer.name) == Strategy::Auto;
+        let choices = if network.layers().iter().any(is_auto) {
+            choose_groups(network, minibatch, ranks, platform)
+        } else {
+            Vec::new()
+        };
         let mut layers: Vec<LayerMesh> = Vec::new();
         for layer in network.layers() {
             let next = match (&layer.kind, layer.inputs.first()) {
                 _ if is_splittable(layer) => {
-                    let groups = groups(network, layer, strategy, ranks, minibatch);
+                    let chosen = choices.get(layer.id.index()).map(|choice| choice.mesh);
+                    let groups = groups(layer, strategy, ranks, chosen);
                     LayerMesh { mesh: Mesh::new(ranks, groups)?, grain: FEATURE_GRAIN }
                 }
                 (_, Some(input)) if !is_mixing(&layer.kind) => {
@@ -183,14 +193,8 @@ fn is_mixing(kind: &LayerKind) -> bool {
 }
 
 /// The number of groups for a splittable layer: what the strategy asks for, or the next number that divides the ranks and leaves
-/// every member whole vectors of features to compute.
-fn groups(
-    network: &Network,
-    layer: &Layer,
-    strategy: &Strategy,
-    ranks: usize,
-    minibatch: usize,
-) -> usize {
+/// every member whole vectors of features to compute; what the planner has `chosen` where it was asked.
+fn groups(layer: &Layer, strategy: &Strategy, ranks: usize, chosen: Option<Mesh>) -> usize {
     let (features, ..) = layer.shape.maps();
     let most_members = features.div_ceil(FEATURE_GRAIN);
     let possible = (1..=ranks).filter(|g| ranks.is_multiple_of(*g) && ranks / g <= most_members);
@@ -201,24 +205,8 @@ fn groups(
             let smaller = possible.iter().rev().find(|g| *g <= wanted);
             smaller.or(possible.first()).copied()
         }
-        Strategy::Auto => {
-            let volume = |g: &usize| volume(network, layer, ranks, *g, minibatch);
-            possible.min_by(|a, b| volume(a).total_cmp(&volume(b)))
-        }
+        Strategy::Auto => chosen.map(Mesh::groups),
         _ => None,
     }
     .unwrap_or(ranks)
-}
-
-/// Values that one rank sends in an iteration for a layer in so many groups: activations forward and their gradients backward
-/// within a group, weight gradients and weights across groups.
-///
-/// # Source
-/// Das et al. 2016, section 3.3, with the volumes of reduce-scatter and all-gather made exact for each direction of a link.
-fn volume(network: &Network, layer: &Layer, ranks: usize, groups: usize, minibatch: usize) -> f64 {
-    let (n, g) = (ranks as f64, groups as f64);
-    let inputs = network.layer(layer.inputs[0]).shape.elements() as f64;
-    let activations = 2.0 * inputs * minibatch as f64 / g * (1.0 - g / n);
-    let weights = 2.0 * layer.parameter_count() as f64 * g / n * (1.0 - 1.0 / g);
-    activations + weights
 }

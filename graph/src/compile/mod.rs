@@ -10,6 +10,7 @@ mod strategy;
 
 pub use fusion::Fusion;
 pub use meshes::Meshes;
+pub(crate) use meshes::is_splittable;
 pub use plan::{Mode, Plan, PlanOptions, REPRODUCIBLE_SLICES};
 pub use strategy::{PerLayer, Strategy};
 

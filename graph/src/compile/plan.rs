@@ -36,7 +36,7 @@ pub struct PlanOptions {
     pub mode: Mode,
     /// How the ranks share the work.
     pub strategy: Strategy,
-    /// Machine numbers for priorities.
+    /// Machine numbers for priorities and the planner.
     pub platform: Platform,
     /// Whether activations and their gradients are computed by the tasks next to them ([`Fusion`]). The values are the
     /// same to the bit; the store that the plan is bound to must have been made alike.
@@ -108,8 +108,8 @@ impl Plan {
         if options.minibatch == 0 {
             return Err(GraphError::EmptyMinibatch);
         }
-        let PlanOptions { minibatch, ranks, .. } = options;
-        let meshes = Meshes::new(&network, &options.strategy, ranks, minibatch)?;
+        let PlanOptions { minibatch, ranks, strategy, platform, .. } = &options;
+        let meshes = Meshes::new(&network, strategy, *ranks, *minibatch, platform)?;
         let loss = network
             .loss()
             .ok_or_else(|| GraphError::NoLoss { network: network.name().to_owned() })?;

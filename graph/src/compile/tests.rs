@@ -194,6 +194,25 @@ fn the_weight_gradient_comes_before_the_data_gradient_when_it_is_exchanged() {
 }
 
 #[test]
+fn updates_whose_result_travels_come_before_all_other_work() {
+    let least_update_and_most_other = |ranks| {
+        let plan = compile(zoo::golden::small_vgg().unwrap(), ranks, TRAIN);
+        let paths = |updates: bool| {
+            let tasks = plan.tasks().tasks().filter(|t| !t.kind.is_communication());
+            let wanted = tasks.filter(|t| (t.kind == TaskKind::Update) == updates);
+            wanted.map(|t| t.critical_path).collect::<Vec<_>>()
+        };
+        let least = paths(true).into_iter().fold(f64::INFINITY, f64::min);
+        (least, paths(false).into_iter().fold(0.0, f64::max))
+    };
+    let (update, other) = least_update_and_most_other(2);
+    assert!(update > other);
+    // Alone there is no link to keep busy.
+    let (update, other) = least_update_and_most_other(1);
+    assert!(update < other);
+}
+
+#[test]
 fn gradients_at_a_fan_out_are_summed_in_layer_order() {
     for fuse in [false, true] {
         let plan = compile_with(zoo::golden::small_resnet().unwrap(), 1, TRAIN, fuse);
@@ -252,9 +271,8 @@ fn tasks_are_numbered_in_a_topological_order_and_paths_shrink_along_edges() {
             }
             assert!(from < to);
             let path = |id| plan.tasks().task(id).critical_path;
-            assert!(
-                path(from) >= path(to) || plan.tasks().task(to).kind == TaskKind::BackwardWeights
-            );
+            let lifted = [TaskKind::BackwardWeights, TaskKind::Update];
+            assert!(path(from) >= path(to) || lifted.contains(&plan.tasks().task(to).kind));
         }
     }
 }

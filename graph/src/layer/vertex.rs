@@ -15,6 +15,15 @@ impl LayerId {
         Self(u32::try_from(index).expect("a network has fewer than 2^32 layers"))
     }
 
+    /// The layer at a position of [`Network::layers`](crate::Network::layers).
+    ///
+    /// # Panics
+    /// The position is 2^32 or more.
+    #[must_use]
+    pub fn from_index(index: usize) -> Self {
+        Self::new(index)
+    }
+
     /// Position in [`Network::layers`](crate::Network::layers).
     #[must_use]
     pub fn index(self) -> usize {

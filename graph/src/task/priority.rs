@@ -1,5 +1,7 @@
 //! Critical paths: how long a chain of work hangs on each task.
 
+use petgraph::graph::NodeIndex;
+
 use super::graph::{Task, TaskGraph, TaskId, TaskKind};
 use crate::cost::Platform;
 
@@ -38,6 +40,24 @@ impl TaskGraph {
         }
         if exchanges {
             self.weights_before_data();
+            self.updates_first();
+        }
+    }
+
+    /// Puts updates whose result is sent on before everything else: they are short, and while one waits behind the backward
+    /// passes of the layers below, whose chains are longer, the link may have nothing to carry.
+    fn updates_first(&mut self) {
+        let longest = self.tasks().map(|t| t.critical_path).fold(0.0, f64::max);
+        let sent_on: Vec<TaskId> = self
+            .tasks()
+            .filter(|t| t.kind == TaskKind::Update)
+            .map(|t| t.id)
+            .filter(|&id| self.successors(id).any(|(to, _)| self.task(to).kind.is_communication()))
+            .collect();
+        for id in sent_on {
+            // By their own chains among each other.
+            let path = &mut self.graph[NodeIndex::new(id.index())].critical_path;
+            *path = longest + *path * 1e-9;
         }
     }
 

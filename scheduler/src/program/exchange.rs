@@ -158,7 +158,7 @@ fn own_strips(tensor: &Buffer, members: usize) -> Vec<Vec<Range<usize>>> {
 
 /// Lower is more urgent: small statistics that a pass waits for, then parameters by their layer's place in the next
 /// forward pass.
-fn priority(task: &Task) -> u32 {
+pub(crate) fn priority(task: &Task) -> u32 {
     match task.kind {
         // A pass waits for it.
         TaskKind::Redistribute => 0,

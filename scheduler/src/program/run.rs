@@ -8,24 +8,20 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use lockstep_graph::{LayerId, Mode, REPRODUCIBLE_SLICES, SamplePart, TaskId, TaskKind};
-use lockstep_ops::gradient::{self, SquareSum};
 use lockstep_ops::{
     ActivationBackward, ActivationForward, AddForward, BatchNorm, BatchNormBackward,
     BatchNormBackwardStats, BatchNormEval, BatchNormForward, BatchNormMerge, BatchNormRange,
     BatchNormStats, BiasBackwardWeights, BiasForward, ConcatBackward, ConcatForward,
     Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, DropoutBackward, DropoutForward,
     DropoutKey, FlattenBackward, FlattenForward, LinearBackwardData, LinearBackwardWeights,
-    LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, SoftmaxCrossEntropyForward,
-    SoftmaxCrossEntropyForwardBackward, SplitSoftmaxCrossEntropyLoss,
-    SplitSoftmaxCrossEntropyStatistics, Tiles, block_samples,
-    sgd::{self, SgdHyper},
+    LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, Tiles, block_samples,
 };
 
-use super::bind::{BoundTask, Buffer, METRICS, Program, slices};
-use super::blocks::{LOAD_SAMPLES, SUM_CHUNK};
+use super::bind::{BoundTask, Buffer, Program, slices};
+use super::blocks::LOAD_SAMPLES;
 use super::kernel::Op;
 use super::slices::Slices;
-use crate::iteration::{Iteration, IterationReport};
+use crate::iteration::Iteration;
 use crate::session::Session;
 
 /// A worker's memory between blocks.
@@ -40,17 +36,17 @@ pub(crate) struct Scratch<'a> {
 }
 
 /// What a block works with.
-struct Context<'a> {
-    program: &'a Program,
-    task: &'a BoundTask,
-    iteration: &'a Iteration,
+pub(super) struct Context<'a> {
+    pub(super) program: &'a Program,
+    pub(super) task: &'a BoundTask,
+    pub(super) iteration: &'a Iteration,
     /// Samples that this rank computes, as positions within the minibatch, and their number.
-    samples: Range<usize>,
-    mb: usize,
+    pub(super) samples: Range<usize>,
+    pub(super) mb: usize,
     /// Samples of the operands before those.
-    skipped: usize,
+    pub(super) skipped: usize,
     /// Which block of the task.
-    block: usize,
+    pub(super) block: usize,
 }
 
 impl Program {
@@ -97,7 +93,7 @@ impl Program {
 }
 
 impl<'a> Context<'a> {
-    fn op(&self) -> &'a Op {
+    pub(super) fn op(&self) -> &'a Op {
         &self.program.kernel(self.task.layer).op
     }
 
@@ -110,7 +106,7 @@ impl<'a> Context<'a> {
         unsafe { arena.slice(buffer.range.clone()) }
     }
 
-    fn tiles(&self, buffer: &Buffer) -> Tiles<'a> {
+    pub(super) fn tiles(&self, buffer: &Buffer) -> Tiles<'a> {
         let program = self.program;
         let arena = if buffer.lasts { program.store.arena() } else { &*program.arena };
         // SAFETY: the buffer is one of the task's results and the task is running, so its dependencies keep every other
@@ -119,7 +115,7 @@ impl<'a> Context<'a> {
     }
 
     /// An operand, from the first sample that the task works on.
-    fn read(&self, index: usize) -> &'a [f32] {
+    pub(super) fn read(&self, index: usize) -> &'a [f32] {
         self.slice(&self.task.reads[index].after_samples(self.skipped))
     }
 
@@ -128,7 +124,7 @@ impl<'a> Context<'a> {
         (!self.task.in_place).then(|| self.read(0))
     }
 
-    fn write(&self, index: usize) -> Tiles<'a> {
+    pub(super) fn write(&self, index: usize) -> Tiles<'a> {
         self.tiles(&self.task.writes[index].after_samples(self.skipped))
     }
 
@@ -261,7 +257,7 @@ impl<'a> Context<'a> {
     }
 
     /// The samples of a slice, counted from this rank's first.
-    fn slice_samples(&self, index: usize) -> Range<usize> {
+    pub(super) fn slice_samples(&self, index: usize) -> Range<usize> {
         let part = SamplePart { index, of: slices(&self.program.plan) };
         let samples = self.program.part_samples(self.task, part, self.iteration.minibatch);
         samples.start - self.samples.start..samples.end - self.samples.start
@@ -325,99 +321,6 @@ impl<'a> Context<'a> {
             Some((range, block)) => norm.range_sums(block, &range, io),
             None => norm.backward_stats(self.block, io),
         }
-    }
-
-    /// The labels of the samples that this rank computes; where it has not loaded them all, they are an operand.
-    fn labels<'l>(&self, labels: &'l mut Vec<u32>) -> &'l [u32]
-    where
-        'a: 'l,
-    {
-        if self.task.mesh.members() == 1 {
-            return &self.iteration.samples.labels;
-        }
-        labels.clear();
-        // The inverse of what the load did.
-        labels.extend(self.read(1)[..self.mb].iter().map(|&label| label as u32));
-        labels
-    }
-
-    fn loss_statistics(&self, labels: &mut Vec<u32>) {
-        let Op::SplitLoss(loss) = self.op() else { unreachable!("only a split loss") };
-        let (src, stats) = (self.read(0), self.write(0));
-        let labels = self.labels(labels);
-        let io = SplitSoftmaxCrossEntropyStatistics { mb: self.mb, src, labels, stats };
-        loss.statistics(self.block, io);
-    }
-
-    fn loss(&self, labels: &mut Vec<u32>) {
-        let losses = &self.task.writes[0];
-        let middle = losses.range.start + losses.range.len() / 2;
-        let part = |range| Buffer { range, ..*losses };
-        let correct = self.tiles(&part(middle..losses.range.end));
-        let losses = self.tiles(&part(losses.range.start..middle));
-        let (mb, src, labels) = (self.mb, self.read(0), self.labels(labels));
-        let scale = 1.0 / self.iteration.minibatch as f32;
-        let diff_src = (self.task.writes.len() > 1).then(|| self.write(1));
-        match (self.op(), diff_src) {
-            (Op::SplitLoss(loss), diff_src) => {
-                let (gathered, members) = (self.read(2), self.task.mesh.members());
-                let member_stride = gathered.len() / members;
-                let gradient = diff_src.map(|diff_src| (scale, diff_src));
-                let io = SplitSoftmaxCrossEntropyLoss {
-                    mb,
-                    src,
-                    labels,
-                    gathered,
-                    members,
-                    member_stride,
-                    losses,
-                    correct,
-                    gradient,
-                };
-                loss.forward_backward(self.block, io);
-            }
-            (Op::Loss(loss), Some(diff_src)) => {
-                let forward = SoftmaxCrossEntropyForward { mb, src, labels, losses, correct };
-                let io = SoftmaxCrossEntropyForwardBackward { forward, scale, diff_src };
-                loss.forward_backward(self.block, io);
-            }
-            (Op::Loss(loss), None) => {
-                let io = SoftmaxCrossEntropyForward { mb, src, labels, losses, correct };
-                loss.forward(self.block, io);
-            }
-            _ => unreachable!("only the loss layer"),
-        }
-    }
-
-    /// Sums this rank's losses in sample order, slice by slice; in double precision, kept as two floats. Of members that all know
-    /// the losses of their group's samples, the first counts them.
-    fn metrics(&self, stop: bool) {
-        let samples = self.read(0);
-        let (losses, correct) = samples.split_at(samples.len() / 2);
-        let counts = self.program.rank().is_multiple_of(self.task.mesh.members());
-        let mut sums = self.write(0);
-        for index in 0..slices(&self.program.plan) {
-            let slice = if counts { self.slice_samples(index) } else { 0..0 };
-            let loss: f64 = losses[slice.clone()].iter().map(|&l| f64::from(l)).sum();
-            let hits: f64 = correct[slice].iter().map(|&c| f64::from(c)).sum();
-            let high = loss as f32;
-            let low = if high.is_finite() { (loss - f64::from(high)) as f32 } else { 0.0 };
-            let values = [high, low, hits as f32, f32::from(u8::from(stop))];
-            sums.tile(index * METRICS..(index + 1) * METRICS).copy_from_slice(&values);
-        }
-    }
-
-    /// Combines all ranks' sums in rank order.
-    fn report(&self) -> IterationReport {
-        let (mut loss, mut correct, mut stop) = (0.0, 0.0, false);
-        for rank in self.read(0).chunks_exact(METRICS) {
-            loss += f64::from(rank[0]) + f64::from(rank[1]);
-            correct += f64::from(rank[2]);
-            stop |= rank[3] != 0.0;
-        }
-        let Iteration { step, epoch, minibatch, .. } = *self.iteration;
-        let loss = loss / minibatch as f64;
-        IterationReport { step, epoch, minibatch, loss, correct: correct as u64, stop }
     }
 
     fn accumulate(&self) {
@@ -547,65 +450,6 @@ impl<'a> Context<'a> {
                 norm.parameter_gradients(&sums[slice], diff_wei, diff_bia);
             }
             _ => unreachable!("has no parameters"),
-        }
-    }
-
-    /// Adds one slice's gradient to another's.
-    fn sum_gradients(&self) {
-        let term = self.read(0);
-        let start = self.block * SUM_CHUNK;
-        let range = start..(start + SUM_CHUNK).min(term.len());
-        let isa = self.program.kernel(self.task.layer).isa();
-        gradient::add(isa, self.write(0).tile(range.clone()), &term[range]);
-    }
-
-    fn gradient_squares(&self) {
-        let update = self.task.update.as_ref().expect("bound with its strip");
-        let isa = self.program.kernel(self.task.layer).isa();
-        let mut squares = SquareSum::default();
-        squares.add(isa, &self.read(0)[update.squares_piece(self.block)]);
-        let place = self.block * SquareSum::LEN..(self.block + 1) * SquareSum::LEN;
-        squares.write(self.write(0).tile(place));
-    }
-
-    /// Exact, so the order of layers, blocks and ranks leaves no trace.
-    fn merge_squares(&self) {
-        let mut sum = SquareSum::default();
-        for operand in 0..self.task.reads.len() {
-            for block in self.read(operand).chunks_exact(SquareSum::LEN) {
-                sum.merge(&SquareSum::read(block));
-            }
-        }
-        sum.write(self.write(0).tile(0..SquareSum::LEN));
-    }
-
-    /// What gradients are multiplied by so that their norm is at most the one asked for.
-    fn clip(&self) -> f32 {
-        let (Some(max_norm), true) = (self.program.clip_norm, self.task.reads.len() > 1) else {
-            return 1.0;
-        };
-        let mut sum = SquareSum::default();
-        for rank in self.read(1).chunks_exact(SquareSum::LEN) {
-            sum.merge(&SquareSum::read(rank));
-        }
-        gradient::clip_coefficient(sum.value(), max_norm)
-    }
-
-    fn update(&self) {
-        let update = self.task.update.as_ref().expect("bound with its pieces");
-        let isa = self.program.kernel(self.task.layer).isa();
-        let (gradient, scale) = (self.read(0), self.clip());
-        let mut parameters = self.write(0);
-        let mut velocity = (self.task.writes.len() > 1).then(|| self.write(1));
-        for piece in update.pieces(self.block) {
-            let (range, hyper) = (piece.range, self.iteration.hyper);
-            let weight_decay = if piece.decays { hyper.weight_decay } else { 0.0 };
-            let hyper = SgdHyper { weight_decay, ..hyper };
-            let start = update.start();
-            let velocity =
-                velocity.as_mut().map(|tiles| tiles.tile(range.start - start..range.end - start));
-            let wei = parameters.tile(range.clone());
-            sgd::update_scaled(isa, hyper, scale, wei, &gradient[range], velocity);
         }
     }
 }

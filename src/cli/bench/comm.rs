@@ -12,7 +12,7 @@ use clap::Args as ClapArgs;
 use lockstep::comm::{
     Algorithm, CommConfig, Communicator, Endpoint, ExchangePair, LinkModel, LocalJob,
 };
-use lockstep::{RankChoice, RunError, choose_ranks};
+use lockstep::{RankChoice, Ranks, RunError, choose_ranks};
 use serde::Serialize;
 
 use super::{Common, median};

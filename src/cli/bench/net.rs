@@ -15,6 +15,7 @@ use super::shares::{Shares, TaskRow};
 use super::yardstick::Peak;
 use super::{Common, median};
 use crate::cli::console::{self, Console};
+use crate::cli::train::ExchangeOrder;
 use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench net`.
@@ -50,6 +51,12 @@ pub(super) struct Args {
     /// How ranks share the work, as for `lockstep train`
     #[arg(long, default_value = "data", value_name = "S")]
     strategy: String,
+    /// The same bits on 1, 2, 4 and 8 ranks, as for `lockstep train`
+    #[arg(long)]
+    reproducible: bool,
+    /// Which exchange goes first, as for `lockstep train`
+    #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
+    exchange_order: ExchangeOrder,
     /// Tell the time of every task, the longest first
     #[arg(long)]
     layers: bool,
@@ -161,6 +168,8 @@ fn job(args: &Args) -> Result<MeasureJob, RunError> {
         workers: args.workers,
         isa: inputs::isa()?,
         strategy,
+        reproducible: args.reproducible,
+        exchange_order: args.exchange_order.into(),
         // At least one step comes before the first timed one: a step lasts from one report to the next.
         pace: Pace { warm_up: args.warm_up.max(1), runs: args.common.runs, run },
     })
