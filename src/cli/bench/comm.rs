@@ -9,10 +9,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
+#[cfg(feature = "mpi")]
+use lockstep::Ranks;
 use lockstep::comm::{
     Algorithm, CommConfig, Communicator, Endpoint, ExchangePair, LinkModel, LocalJob,
 };
-use lockstep::{RankChoice, Ranks, RunError, choose_ranks};
+use lockstep::{RankChoice, RunError, choose_ranks};
 use serde::Serialize;
 
 use super::{Common, median};
@@ -112,12 +114,10 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         return Err(bad_flag("--max-bytes", &args.max_bytes, reason));
     }
     match choose_ranks(RankChoice { asked: args.ranks })? {
-        Ranks::InProcess(_) => in_process(args, args.ranks.unwrap_or(2)),
         #[cfg(feature = "mpi")]
         Ranks::Mpi => rank(args, lockstep::comm::MpiEndpoint),
-        // Refused before this.
-        #[cfg(not(feature = "mpi"))]
-        Ranks::Mpi => in_process(args, 1),
+        // Under mpirun without MPI the choice has been refused.
+        _ => in_process(args, args.ranks.unwrap_or(2)),
     }
 }
 
@@ -287,7 +287,7 @@ fn fit(rows: &[Row], ranks: usize) -> Option<Link> {
     }
     let (latency, seconds_per_byte) =
         LinkModel::fit(&of("direct").map(message).collect::<Vec<_>>())?;
-    let largest = |system| of(system).last().map_or(1.0, |row| row.pair_us);
+    let largest = |system| of(system).next_back().map_or(1.0, |row| row.pair_us);
     let crowd = ranks.saturating_sub(2).max(1) as f64;
     let congestion = ((largest("direct") / largest("ring") - 1.0) / crowd).max(0.0);
     Some(Link {
