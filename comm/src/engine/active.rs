@@ -202,12 +202,17 @@ impl Active {
     }
 
     fn copy_step(&mut self) {
-        let (at, done) = self.copy;
-        let (from, to) = &self.exchange.copies[at];
-        let len = COPY_STEP.min(from.len() - done);
-        let step = |range: &Range<usize>| range.start + done..range.start + done + len;
-        self.exchange.dst.span(&step(to)).copy_from(self.exchange.src.span(&step(from)));
-        self.copy = if done + len == from.len() { (at + 1, 0) } else { (at, done + len) };
+        let mut left = COPY_STEP;
+        // Of a redistribution there may be a short range for every sample.
+        while left > 0 && !self.copied() {
+            let (at, done) = self.copy;
+            let (from, to) = &self.exchange.copies[at];
+            let len = left.min(from.len() - done);
+            let step = |range: &Range<usize>| range.start + done..range.start + done + len;
+            self.exchange.dst.span(&step(to)).copy_from(self.exchange.src.span(&step(from)));
+            self.copy = if done + len == from.len() { (at + 1, 0) } else { (at, done + len) };
+            left -= len;
+        }
     }
 
     /// A chunk of an outgoing flow has left. Returns its payload bytes.
