@@ -88,11 +88,9 @@ fn a_file_gives_each_layer_a_strategy() {
     for (a, b) in got.iter().zip(&expected) {
         assert!((a - b).abs() <= 1e-5 * b.abs(), "{a} {b}");
     }
-    for (text, word) in [
-        (r#"{"pool1": "model"}"#, "pool1"),
-        (r#"{"fc1": "both"}"#, "fc1"),
-        ("[]", "layers.json"),
-    ] {
+    for (text, word) in
+        [(r#"{"pool1": "model"}"#, "pool1"), (r#"{"fc1": "both"}"#, "fc1"), ("[]", "layers.json")]
+    {
         fs::write(&path, text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
         let output = command.args(["train", "--ranks", "2", "--strategy", file]).output().unwrap();
