@@ -31,7 +31,7 @@
 //! while let Some(batch) = loader.next() {
 //!     let batch = batch?;
 //!     assert_eq!(batch.samples.len(), batch.labels.len() * 16);
-//!     seen += batch.ids.len();
+//!     seen += batch.labels.len();
 //!     loader.recycle(batch);
 //! }
 //! // 12 steps of 8 samples (3 + 3 + 2) and one of 5 (2 + 2 + 1).

@@ -72,6 +72,7 @@ impl SimulatorOptions {
 ///     strategy: Strategy::Data,
 ///     platform,
 ///     fuse: true,
+///     ..PlanOptions::default()
 /// }).unwrap();
 /// let step = simulate(plan.tasks(), &SimulatorOptions::new(platform));
 /// // Two gigabits a second carry most of 61 million gradients and weights while the rank computes.

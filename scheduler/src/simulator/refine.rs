@@ -45,6 +45,7 @@ pub struct Candidate {
 ///     strategy: Strategy::Auto,
 ///     platform,
 ///     fuse: true,
+///     ..PlanOptions::default()
 /// };
 /// let network = Arc::new(zoo::by_name("cd-dnn").unwrap());
 /// let candidates = compare_strategies(&network, &options, &SimulatorOptions::new(platform)).unwrap();
