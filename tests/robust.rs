@@ -130,7 +130,7 @@ mod mpi {
     fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
         let began = Instant::now();
         while !reached() {
-            assert!(began.elapsed() < Duration::from_secs(60), "{what} did not come");
+            assert!(began.elapsed() < Duration::from_secs(240), "{what} did not come");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
