@@ -23,8 +23,8 @@ pub(super) const METRICS: usize = 4;
 /// Values a sample that the members of a group exchange where classes are split.
 pub(super) const LOSS_STATISTICS: usize = 6;
 
-/// Values of an exact sum of squares, about.
-pub(super) const SQUARES: usize = 32;
+/// Values of an exact sum of squares.
+pub(super) const SQUARES: usize = 48;
 
 /// What one layer's tasks share.
 #[derive(Debug, Default, Clone)]

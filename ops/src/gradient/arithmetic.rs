@@ -1,4 +1,4 @@
-//! Sums and multiples of contiguous pieces of gradients.
+//! Sums of contiguous pieces of gradients.
 
 use crate::Isa;
 use crate::extent::expect_len;
@@ -12,11 +12,6 @@ use crate::simd::{Kernel, Simd};
 pub fn add(isa: Isa, dst: &mut [f32], src: &[f32]) {
     expect_len("gradient add", "src", src.len(), dst.len());
     isa.dispatch(Add { dst, src });
-}
-
-/// Multiplies every element of `dst` by `factor`.
-pub fn scale(isa: Isa, dst: &mut [f32], factor: f32) {
-    isa.dispatch(Scale { dst, factor });
 }
 
 struct Add<'a> {
@@ -37,27 +32,6 @@ impl Kernel for Add<'_> {
         }
         for (dst, src) in dst.into_remainder().iter_mut().zip(src.remainder()) {
             *dst += src;
-        }
-    }
-}
-
-struct Scale<'a> {
-    dst: &'a mut [f32],
-    factor: f32,
-}
-
-impl Kernel for Scale<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let factor = simd.splat(self.factor);
-        let mut dst = self.dst.chunks_exact_mut(S::LANES);
-        for dst in &mut dst {
-            simd.store(dst, simd.mul(simd.load(dst), factor));
-        }
-        for dst in dst.into_remainder() {
-            *dst *= self.factor;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Arithmetic on whole gradients, whatever they are of: sums, scaling, and the norm that clipping needs.
+//! Arithmetic on whole gradients, whatever they are of: sums, and the norm that clipping needs.
 
 mod arithmetic;
 mod clip;
@@ -7,6 +7,6 @@ mod squares;
 #[cfg(test)]
 mod tests;
 
-pub use arithmetic::{add, scale};
+pub use arithmetic::add;
 pub use clip::clip_coefficient;
 pub use squares::{SquareSum, sum_of_squares};

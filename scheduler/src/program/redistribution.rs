@@ -1,8 +1,7 @@
 //! Changes of placement as messages: which elements of its buffers a rank sends, receives and copies.
 //!
 //! What two ranks hold of a tensor overlaps in some samples and some features. Features are cut on whole groups of channels
-//! (`FEATURE_GRAIN`), so for each sample such a part is one run of elements in either rank's buffer, in the same order: for
-//! all features of a buffer even the samples join up.
+//! (`FEATURE_GRAIN`), so for each sample such a part is one run of elements in either rank's buffer, in the same order.
 
 use std::ops::Range;
 
@@ -70,8 +69,7 @@ pub(super) fn redistribute(
     for Transfer { from: sender, to: receiver, region, add } in &transfers {
         match (*sender == rank, *receiver == rank) {
             (true, true) => {
-                let pairs = from.runs(region).into_iter().zip(to.runs(region));
-                messages.copies.extend(pairs.flat_map(|(a, b)| matched(a, b)));
+                messages.copies.extend(from.runs(region).into_iter().zip(to.runs(region)));
             }
             (true, false) => {
                 let send = |range| Message { peer: *receiver, range };
@@ -93,13 +91,6 @@ pub(super) fn redistribute(
         }
     }
     messages
-}
-
-/// Copies join up only where both buffers do: both lists of runs cover the same samples, so either both are one run or both are
-/// one a sample, unless one buffer has more features than the other.
-fn matched(a: Range<usize>, b: Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
-    debug_assert_eq!(a.len(), b.len(), "both ends lay out the same values");
-    (!a.is_empty()).then_some((a, b))
 }
 
 /// What a rank holds of a tensor, and how it lies there.

@@ -114,15 +114,11 @@ impl ParameterStore {
         param: &str,
         values: &[f32],
     ) -> Result<(), ScheduleError> {
-        let lease = self.lease()?;
-        let Place { range, share, len } = self.locate(network, layer, param)?;
+        let Place { share, len, .. } = self.locate(network, layer, param)?;
         if values.len() != len {
             return Err(unfit(network, layer, param, len, values.len()));
         }
-        let mut tensor = self.tiles(range, &lease);
-        let len = tensor.len();
-        self.kernels.get(layer).pack(param, &values[share], tensor.tile(0..len));
-        Ok(())
+        self.import_share(network, layer, param, &values[share])
     }
 
     /// Sets this rank's values of one parameter, as [`ParameterStore::export`] gives them.
