@@ -1,5 +1,7 @@
 //! What an exchange costs by each algorithm on a link, and which algorithm is best.
 
+use serde::{Deserialize, Serialize};
+
 /// How the strips of a part-reduce or part-broadcast travel between its members. All move the same bytes.
 ///
 /// `Direct` and `Halving` sum in the same order: a balanced tree over the members. `Ring` sums in another one, different for each
@@ -59,7 +61,8 @@ impl Algorithm {
 }
 
 /// A full-duplex link between any two ranks, as `lockstep bench comm` fits it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LinkModel {
     /// Seconds that a message costs whatever its length (alpha).
     pub latency: f64,
@@ -72,12 +75,11 @@ pub struct LinkModel {
 }
 
 impl Default for LinkModel {
-    /// What `lockstep bench comm` found between two hosts with a link of 10 Gbit/s and next to no distance: 8 us, 1.2 GB/s of
-    /// payload, 9 GB/s added, no congestion.
+    /// A link of 1 Gbit/s between two hosts near each other: 50 us, 125 MB/s, 9 GB/s added, no congestion.
     fn default() -> LinkModel {
         LinkModel {
-            latency: 8e-6,
-            seconds_per_byte: 1.0 / 1.2e9,
+            latency: 50e-6,
+            seconds_per_byte: 1.0 / 125e6,
             seconds_per_added_byte: 1.0 / 9e9,
             congestion: 0.0,
         }

@@ -130,7 +130,11 @@ impl Lowering<'_> {
     fn sum_slices(&mut self, layer: &Layer, sum: &SliceSum, range: Range<usize>, into: TensorId) {
         let SliceSum { reads, price, slices } = sum;
         if range.len() == 1 {
-            let part = SamplePart { index: range.start, of: *slices };
+            let part = SamplePart {
+                index: range.start,
+                of: *slices,
+                groups: self.mesh(layer.id).groups(),
+            };
             let operands = Operands::new(reads.iter().copied(), [into]);
             self.emit_slice(layer, TaskKind::BackwardWeights, part, operands, *price);
             return;

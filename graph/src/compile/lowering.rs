@@ -259,11 +259,20 @@ impl<'a> Lowering<'a> {
         let (elements, messages) = sent.into_iter().max().expect("there are ranks");
         let price = Price::exchange(elements as f64 * VALUE_BYTES, f64::from(messages));
         let name = format!("{}.{pass}", layer.name);
-        // Parts are those of the groups of both placements, so these must be the same.
-        let parted = from.mesh.groups() == to.mesh.groups() && role.has_samples();
-        let parts = if parted { self.meshes.parts(self.network, layer.id) } else { 1 };
+        let parts =
+            if role.has_samples() { self.exchange_parts(layer, from, to) } else { Vec::new() };
         let operands = Operands::new([source], [target]);
-        self.emit_named_parts(parts, layer, (TaskKind::Redistribute, name), operands, price);
+        self.emit_named_parts(&parts, layer, (TaskKind::Redistribute, name), operands, price);
+    }
+
+    /// The parts in which an exchange before or behind a layer goes: its own, or, where the other side has more groups, those of the
+    /// layer that feeds it, so that all ranks send at the same time.
+    fn exchange_parts(&self, layer: &Layer, from: Placement, to: Placement) -> Vec<SamplePart> {
+        if from.mesh.groups() == to.mesh.groups() {
+            return self.meshes.parts(layer.id);
+        }
+        let feeds = layer.inputs.first().map(|&input| self.meshes.parts(input));
+        feeds.unwrap_or_default()
     }
 
     /// Samples of the minibatch, and features of a layer's output.
@@ -329,8 +338,8 @@ impl<'a> Lowering<'a> {
         price: Price,
     ) {
         let name = self.task_name(layer, kind);
-        let parts = self.meshes.parts(self.network, layer.id);
-        self.emit_named_parts(parts, layer, (kind, name), operands, price);
+        let parts = self.meshes.parts(layer.id);
+        self.emit_named_parts(&parts, layer, (kind, name), operands, price);
     }
 
     /// Emits a task for one slice of the samples.
@@ -342,37 +351,41 @@ impl<'a> Lowering<'a> {
         operands: Operands,
         price: Price,
     ) {
-        let Operands { reads, writes, .. } = operands;
-        let name = format!("{} {}/{}", self.task_name(layer, kind), part.index + 1, part.of);
-        let (layer, part, in_place) = (layer.id, Some(part), None);
-        self.builder.task(NewTask { kind, layer, name, reads, writes, part, in_place, price });
+        let name = self.task_name(layer, kind);
+        self.emit_part(layer, kind, (&name, part), operands, price);
     }
 
+    /// One task where there are no parts.
     fn emit_named_parts(
         &mut self,
-        parts: usize,
+        parts: &[SamplePart],
         layer: &Layer,
         (kind, name): (TaskKind, String),
         operands: Operands,
         price: Price,
     ) {
-        if parts == 1 {
+        if parts.is_empty() {
             self.emit_named(layer, kind, name, operands, price);
             return;
         }
-        let Operands { reads, writes, .. } = operands;
-        for index in 0..parts {
-            self.builder.task(NewTask {
-                kind,
-                layer: layer.id,
-                name: format!("{name} {}/{parts}", index + 1),
-                reads: reads.clone(),
-                writes: writes.clone(),
-                part: Some(SamplePart { index, of: parts }),
-                in_place: None,
-                price: price.part(parts),
-            });
+        for &part in parts {
+            let price = price.part(parts.len());
+            self.emit_part(layer, kind, (&name, part), operands.clone(), price);
         }
+    }
+
+    fn emit_part(
+        &mut self,
+        layer: &Layer,
+        kind: TaskKind,
+        (name, part): (&str, SamplePart),
+        operands: Operands,
+        price: Price,
+    ) {
+        let Operands { reads, writes, .. } = operands;
+        let name = format!("{name} {}/{}", part.index + 1, part.of);
+        let (layer, part, in_place) = (layer.id, Some(part), None);
+        self.builder.task(NewTask { kind, layer, name, reads, writes, part, in_place, price });
     }
 
     fn emit_named(
@@ -457,7 +470,7 @@ impl<'a> Lowering<'a> {
 }
 
 /// The tensors of a task.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Operands {
     reads: Vec<TensorId>,
     writes: Vec<TensorId>,

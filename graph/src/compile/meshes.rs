@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::parts;
 use super::strategy::Strategy;
 use crate::balance::choose_groups;
 use crate::cost::Platform;
@@ -9,6 +10,7 @@ use crate::error::GraphError;
 use crate::layer::{Layer, LayerId, LayerKind};
 use crate::network::Network;
 use crate::placement::{Extent, FEATURE_GRAIN, Mesh, Placement, share};
+use crate::task::SamplePart;
 
 /// How the layers of a network lie on the ranks. A function of network, strategy, ranks and minibatch: the same on every rank,
 /// in the training and the scoring plan.
@@ -30,13 +32,9 @@ struct LayerMesh {
     mesh: Mesh,
     /// Features of the output that stay together.
     grain: usize,
+    /// Parts in which the samples are computed.
+    parts: usize,
 }
-
-/// Parts in which the samples of split layers are computed and exchanged: while one part travels, the next is computed.
-const MOST_PARTS: usize = 4;
-
-/// Samples that a part has at least; smaller products are slow, and every message has its latency.
-const PART_SAMPLES: usize = 32;
 
 impl Meshes {
     /// Resolves a strategy.
@@ -73,7 +71,7 @@ impl Meshes {
                 _ if is_splittable(layer) => {
                     let chosen = choices.get(layer.id.index()).map(|choice| choice.mesh);
                     let groups = groups(layer, strategy, ranks, chosen);
-                    LayerMesh { mesh: Mesh::new(ranks, groups)?, grain: FEATURE_GRAIN }
+                    LayerMesh { mesh: Mesh::new(ranks, groups)?, grain: FEATURE_GRAIN, parts: 1 }
                 }
                 (_, Some(input)) if !is_mixing(&layer.kind) => {
                     let before = layers[input.index()];
@@ -83,9 +81,13 @@ impl Meshes {
                     let grain = if flattens { before.grain * h * w } else { before.grain };
                     LayerMesh { grain, ..before }
                 }
-                _ => LayerMesh { mesh: Mesh::data_parallel(ranks), grain: FEATURE_GRAIN },
+                _ => LayerMesh { mesh: Mesh::data_parallel(ranks), grain: FEATURE_GRAIN, parts: 1 },
             };
             layers.push(next);
+        }
+        let meshes: Vec<Mesh> = layers.iter().map(|layer| layer.mesh).collect();
+        for (layer, parts) in layers.iter_mut().zip(parts::choose(network, &meshes, minibatch)) {
+            layer.parts = parts;
         }
         Ok(Self { ranks, minibatch, layers })
     }
@@ -114,32 +116,18 @@ impl Meshes {
         self.layers[layer.index()].grain
     }
 
-    /// In how many parts of the samples a layer is computed, forward and backward to its input: several for layers of features
-    /// that are split over the members of a group, so that the exchange of one part is hidden behind the next part's work.
+    /// The parts of the samples in which a layer is computed, forward and backward to its input, in the order in which they are
+    /// best computed; empty where all samples are computed together. See `parts.rs`.
     #[must_use]
-    pub fn parts(&self, network: &Network, layer: LayerId) -> usize {
-        let layer = network.layer(layer);
-        let mesh = self.mesh(layer.id);
-        let is_sample_by_sample = matches!(
-            layer.kind,
-            LayerKind::Linear(_)
-                | LayerKind::Bias
-                | LayerKind::Relu
-                | LayerKind::Sigmoid
-                | LayerKind::Tanh
-                | LayerKind::Dropout(_)
-        );
-        let (_, h, w) = layer.shape.maps();
-        if mesh.members() == 1 || !is_sample_by_sample || h * w > 1 {
-            return 1;
-        }
-        (self.minibatch / mesh.groups() / PART_SAMPLES).clamp(1, MOST_PARTS)
+    pub fn parts(&self, layer: LayerId) -> Vec<SamplePart> {
+        let LayerMesh { mesh, parts, .. } = self.layers[layer.index()];
+        parts::in_order(mesh, parts)
     }
 
     /// Where a layer's output is.
     #[must_use]
     pub fn output(&self, layer: LayerId) -> Placement {
-        let LayerMesh { mesh, grain } = self.layers[layer.index()];
+        let LayerMesh { mesh, grain, .. } = self.layers[layer.index()];
         Placement::activation(mesh, grain)
     }
 

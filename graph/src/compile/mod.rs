@@ -5,6 +5,7 @@ mod forward;
 mod fusion;
 mod lowering;
 mod meshes;
+mod parts;
 mod plan;
 mod strategy;
 

@@ -72,10 +72,18 @@ impl PerLayer {
     /// # Errors
     /// The file cannot be read, is not such an object, or names a strategy that does not exist.
     pub fn from_json_file(path: &Path) -> Result<Self, GraphError> {
+        let text = std::fs::read_to_string(path).map_err(|e| GraphError::StrategyFile {
+            path: path.to_owned(),
+            reason: e.kind().to_string(),
+        })?;
+        Self::from_json(path, &text)
+    }
+
+    /// The same from the text of a file.
+    pub(crate) fn from_json(path: &Path, text: &str) -> Result<Self, GraphError> {
         let bad = |reason: String| GraphError::StrategyFile { path: path.to_owned(), reason };
-        let text = std::fs::read_to_string(path).map_err(|e| bad(e.kind().to_string()))?;
         let entries: BTreeMap<String, serde_json::Value> =
-            serde_json::from_str(&text).map_err(|e| bad(e.to_string()))?;
+            serde_json::from_str(text).map_err(|e| bad(e.to_string()))?;
         let mut layers = BTreeMap::new();
         for (name, value) in entries {
             let text = match &value {

@@ -31,7 +31,7 @@ struct LastAccess {
 }
 
 /// All samples.
-const WHOLE: SamplePart = SamplePart { index: 0, of: 1 };
+const WHOLE: SamplePart = SamplePart { index: 0, of: 1, groups: 1 };
 
 impl TaskGraphBuilder {
     /// The graph of the collected tasks, with dependencies and critical paths.
@@ -135,8 +135,8 @@ mod tests {
         check_parts(n, &rows, expected);
     }
 
-    /// What a task reads and writes, and the part of the samples that it works on.
-    type Row<'a> = (&'a [usize], &'a [usize], Option<(usize, usize)>);
+    /// What a task reads and writes, and the part of the samples that it works on: index, of how many, of how many groups.
+    type Row<'a> = (&'a [usize], &'a [usize], Option<(usize, usize, usize)>);
 
     /// The same with parts.
     #[track_caller]
@@ -155,7 +155,7 @@ mod tests {
                 name: String::new(),
                 reads: ids(reads),
                 writes: ids(writes),
-                part: part.map(|(index, of)| SamplePart { index, of }),
+                part: part.map(|(index, of, groups)| SamplePart { index, of, groups }),
                 in_place: None,
                 price: Price::default(),
             });
@@ -204,9 +204,9 @@ mod tests {
         check_parts(
             1,
             &[
-                (&[], &[0], Some((0, 2))),
-                (&[], &[0], Some((1, 2))),
-                (&[0], &[], Some((2, 4))),
+                (&[], &[0], Some((0, 2, 1))),
+                (&[], &[0], Some((1, 2, 1))),
+                (&[0], &[], Some((2, 4, 1))),
                 (&[0], &[], None),
             ],
             &[
@@ -216,6 +216,31 @@ mod tests {
                 "2=>1 WriteAfterRead",
                 "3=>0 WriteAfterRead",
                 "3=>1 WriteAfterRead",
+            ],
+        );
+    }
+
+    #[test]
+    fn parts_of_different_groups_meet_where_the_minibatch_is_the_same() {
+        // The halves of two groups' samples are the quarters 0 and 2, 1 and 3 of one group's.
+        check_parts(
+            1,
+            &[
+                (&[], &[0], Some((0, 2, 2))),
+                (&[], &[0], Some((1, 2, 2))),
+                (&[0], &[], Some((0, 4, 1))),
+                (&[0], &[], Some((3, 4, 1))),
+                (&[0], &[], Some((0, 2, 1))),
+            ],
+            &[
+                "0->2 ReadAfterWrite",
+                "0->4 ReadAfterWrite",
+                "1->3 ReadAfterWrite",
+                "1->4 ReadAfterWrite",
+                "2=>0 WriteAfterRead",
+                "3=>1 WriteAfterRead",
+                "4=>0 WriteAfterRead",
+                "4=>1 WriteAfterRead",
             ],
         );
     }

@@ -154,35 +154,57 @@ pub struct Task {
     pub critical_path: f64,
 }
 
-/// The `index`-th of `of` parts of a group's samples. Parts are [shares](crate::share) of the whole minibatch, so that the parts of
-/// few groups are those of many.
+/// The `index`-th of `of` parts of the samples of each of `groups` groups. Parts are [shares](crate::share) of the whole minibatch,
+/// so that those of layers with different groups nest, or overlap in a way that does not depend on the minibatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SamplePart {
     /// Which.
     pub index: usize,
     /// Of how many.
     pub of: usize,
+    /// Groups that share the minibatch.
+    pub groups: usize,
 }
 
 impl SamplePart {
-    /// True where both parts have samples in common, whatever the minibatch.
+    /// True where both parts may have samples in common, whatever the minibatch.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
-        self.index * other.of < (other.index + 1) * self.of
-            && other.index * self.of < (self.index + 1) * other.of
+        self.shares().any(|(start, end)| {
+            other.shares().any(|(first, last)| {
+                start * other.all() < last * self.all() && first * self.all() < end * other.all()
+            })
+        })
     }
 
     /// True where every sample of the other part is in this one.
     #[must_use]
     pub fn covers(self, other: Self) -> bool {
-        self.index * other.of <= other.index * self.of
-            && (other.index + 1) * self.of <= (self.index + 1) * other.of
+        other.shares().all(|(first, last)| {
+            self.shares().any(|(start, end)| {
+                start * other.all() <= first * self.all() && last * self.all() <= end * other.all()
+            })
+        })
     }
 
-    /// Which samples of a minibatch these are for one of its groups.
+    /// Which samples of a minibatch these are for one of the groups.
     #[must_use]
-    pub fn samples(self, minibatch: usize, groups: usize, group: usize) -> Range<usize> {
-        share(minibatch, groups * self.of, group * self.of + self.index)
+    pub fn samples(self, minibatch: usize, group: usize) -> Range<usize> {
+        share(minibatch, self.all(), group * self.of + self.index)
+    }
+
+    /// Parts of all groups.
+    fn all(self) -> usize {
+        self.groups * self.of
+    }
+
+    /// First and end, counted in parts of all groups. All of a group's samples meet the next group's, and are one run with them.
+    fn shares(self) -> impl Iterator<Item = (usize, usize)> {
+        let (runs, len) = if self.of == 1 { (1, self.groups) } else { (self.groups, 1) };
+        (0..runs).map(move |group| {
+            let start = group * self.of + self.index;
+            (start, start + len)
+        })
     }
 }
 

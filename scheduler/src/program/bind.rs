@@ -332,8 +332,7 @@ impl Program {
         part: SamplePart,
         minibatch: usize,
     ) -> Range<usize> {
-        let mesh = task.mesh;
-        part.samples(minibatch, mesh.groups(), self.rank() / mesh.members())
+        part.samples(minibatch, self.rank() / task.mesh.members())
     }
 
     /// All samples of an iteration that this rank computes of a task's layer.
@@ -364,18 +363,40 @@ impl Program {
     /// What an instance of a task touches, for a minibatch of so many samples.
     #[cfg(debug_assertions)]
     pub(crate) fn accesses(&self, id: TaskId, minibatch: usize) -> Vec<Access> {
-        let task = &self.tasks[id.index()];
-        let touch = |buffer: &Buffer, writes| {
-            let held = self.group(task, minibatch).start;
-            let samples = self.samples(task, minibatch);
-            let samples = samples.start - held..samples.end - held;
-            let part = task.part.map(|_| buffer.samples(&samples));
-            let Buffer { lasts, range, .. } = part.unwrap_or_else(|| buffer.clone());
-            let arena = if lasts { ArenaId::Parameters } else { ArenaId::Iteration };
-            Access { arena, range, writes }
+        let (bound, task) = (&self.tasks[id.index()], self.plan.tasks().task(id));
+        let reads =
+            task.reads.iter().zip(&bound.reads).map(|(&tensor, buffer)| (tensor, buffer, false));
+        let writes =
+            task.writes.iter().zip(&bound.writes).map(|(&tensor, buffer)| (tensor, buffer, true));
+        let touch = |(tensor, buffer, writes): (TensorId, &Buffer, bool)| {
+            let arena = if buffer.lasts { ArenaId::Parameters } else { ArenaId::Iteration };
+            let ranges = self.touched(tensor, buffer, task.part, minibatch);
+            ranges.into_iter().map(move |range| Access { arena, range, writes })
         };
-        let reads = task.reads.iter().map(|buffer| touch(buffer, false));
-        reads.chain(task.writes.iter().map(|buffer| touch(buffer, true))).collect()
+        reads.chain(writes).flat_map(touch).collect()
+    }
+
+    /// The elements of a buffer that belong to a part of the samples.
+    #[cfg(debug_assertions)]
+    fn touched(
+        &self,
+        tensor: TensorId,
+        buffer: &Buffer,
+        part: Option<SamplePart>,
+        minibatch: usize,
+    ) -> Vec<Range<usize>> {
+        let Some(part) = part.filter(|_| buffer.sample_len > 0) else {
+            return vec![buffer.range.clone()];
+        };
+        let placement = self.plan.tasks().tensor(tensor).placement;
+        let held =
+            placement.region(self.rank(), Extent { samples: minibatch, features: 1 }).samples;
+        let common = (0..part.groups).filter_map(|group| {
+            let samples = part.samples(minibatch, group);
+            let (first, end) = (samples.start.max(held.start), samples.end.min(held.end));
+            (first < end).then(|| buffer.samples(&(first - held.start..end - held.start)).range)
+        });
+        common.collect()
     }
 }
 

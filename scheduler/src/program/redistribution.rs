@@ -6,7 +6,9 @@
 use std::ops::Range;
 
 use lockstep_comm::{Message, Receive};
-use lockstep_graph::{Extent, Plan, Region, Task, Tensor, TensorRole, Transfer, redistribution};
+use lockstep_graph::{
+    Extent, Plan, Region, SamplePart, Task, Tensor, TensorRole, Transfer, redistribution,
+};
 use lockstep_ops::{Layout, TensorLayout};
 
 use super::bind::held_layout;
@@ -53,17 +55,8 @@ pub(super) fn redistribute(
     let to = Held::new(plan, store, target, extent);
     let mut transfers = redistribution(&source.placement, &target.placement, extent);
     if let Some(part) = task.part {
-        // Both placements have the same groups, so a transfer lies within the samples of one.
-        let mesh = source.placement.mesh;
-        transfers.retain_mut(|transfer| {
-            let (groups, group) = (mesh.groups(), transfer.from / mesh.members());
-            let all = transfer.region.clone();
-            let samples = part.samples(minibatch, groups, group);
-            let part = Region { samples, ..all.clone() };
-            let common = all.intersection(&part);
-            transfer.region = common.clone().unwrap_or(all);
-            common.is_some()
-        });
+        transfers =
+            (transfers.iter()).flat_map(|transfer| within(transfer, part, minibatch)).collect();
     }
     let mut messages = Messages::default();
     for Transfer { from: sender, to: receiver, region, add } in &transfers {
@@ -91,6 +84,20 @@ pub(super) fn redistribute(
         }
     }
     messages
+}
+
+/// The pieces of a transfer that belong to a part of the samples.
+fn within(
+    transfer: &Transfer,
+    part: SamplePart,
+    minibatch: usize,
+) -> impl Iterator<Item = Transfer> {
+    (0..part.groups).filter_map(move |group| {
+        let samples = part.samples(minibatch, group);
+        let region = Region { samples, ..transfer.region.clone() };
+        let region = transfer.region.intersection(&region)?;
+        Some(Transfer { region, ..*transfer })
+    })
 }
 
 /// What a rank holds of a tensor, and how it lies there.

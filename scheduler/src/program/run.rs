@@ -258,7 +258,8 @@ impl<'a> Context<'a> {
 
     /// The samples of a slice, counted from this rank's first.
     pub(super) fn slice_samples(&self, index: usize) -> Range<usize> {
-        let part = SamplePart { index, of: slices(&self.program.plan) };
+        let groups = self.task.mesh.groups();
+        let part = SamplePart { index, of: slices(&self.program.plan), groups };
         let samples = self.program.part_samples(self.task, part, self.iteration.minibatch);
         samples.start - self.samples.start..samples.end - self.samples.start
     }

@@ -59,6 +59,25 @@ fn maps() -> Network {
     net.build().unwrap()
 }
 
+/// Convolutions too narrow to be split before linear layers that are: they feed these in parts.
+fn feeding() -> Network {
+    let mut net = NetworkBuilder::new("feeding");
+    let data = net.input("data", (3, 11, 9)).unwrap();
+    let a = net.conv2d("a", data, Conv2d::new(8, 3).pad(1)).unwrap();
+    let a = net.relu("a.relu", a).unwrap();
+    let pool = net.max_pool("pool", a, Pool::new(2)).unwrap();
+    let pool = net.dropout("pool.drop", pool, Dropout::new(0.2)).unwrap();
+    let b = net.conv2d("b", pool, Conv2d::new(12, 3).pad(1).groups(2)).unwrap();
+    let b = net.lrn("b.lrn", b, Lrn::new(3)).unwrap();
+    let b = net.tanh("b.tanh", b).unwrap();
+    let flat = net.flatten("flat", b).unwrap();
+    let c = net.linear("c", flat, Linear::new(70)).unwrap();
+    let c = net.relu("c.relu", c).unwrap();
+    let d = net.linear("d", c, Linear::new(10)).unwrap();
+    net.softmax_cross_entropy("loss", d, SoftmaxCrossEntropy::default()).unwrap();
+    net.build().unwrap()
+}
+
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-5 * a.abs().max(b.abs()).max(1.0)
 }
@@ -99,6 +118,13 @@ fn layers_of_features_agree_under_every_strategy() {
 fn parts_of_the_samples_agree_under_every_strategy() {
     agrees(features(), &PARTED, &[2, 4], true);
     agrees(features(), &PARTED, &[2], false);
+}
+
+#[test]
+fn layers_that_feed_split_ones_in_parts_agree_under_every_strategy() {
+    let sizes = [260, 97, 260];
+    agrees(feeding(), &sizes, &[2, 3, 4], true);
+    agrees(feeding(), &sizes, &[2], false);
 }
 
 #[test]

@@ -88,16 +88,7 @@ struct Results {
     urgent_us: [f64; 2],
     /// As fitted; absent where only one size was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    link: Option<Link>,
-}
-
-/// [`LinkModel`] for programs.
-#[derive(Debug, Serialize)]
-struct Link {
-    latency: f64,
-    seconds_per_byte: f64,
-    seconds_per_added_byte: f64,
-    congestion: f64,
+    link: Option<LinkModel>,
 }
 
 /// Measures.
@@ -174,7 +165,7 @@ fn rank(args: &Args, endpoint: impl Into<Endpoint>) -> Result<(), RunError> {
                 link.congestion
             );
             let picks = rows.iter().filter(|row| row.system == "direct").map(|row| {
-                let pick = Algorithm::choose(row.bytes as u64, ranks, &link.model());
+                let pick = Algorithm::choose(row.bytes as u64, ranks, link);
                 format!("{} {}", row.bytes, pick.name())
             });
             println!("chosen: {}", picks.collect::<Vec<_>>().join(", "));
@@ -276,7 +267,7 @@ fn urgency(comm: &Communicator, runs: usize) -> Result<[f64; 2], RunError> {
 }
 
 /// The link as the direct exchanges show it: half a pair is a message to every other rank, one after another.
-fn fit(rows: &[Row], ranks: usize) -> Option<Link> {
+fn fit(rows: &[Row], ranks: usize) -> Option<LinkModel> {
     let of = |system: &'static str| rows.iter().filter(move |row| row.system == system);
     let message = |row: &Row| {
         let messages = 2.0 * (ranks - 1) as f64;
@@ -290,7 +281,7 @@ fn fit(rows: &[Row], ranks: usize) -> Option<Link> {
     let largest = |system| of(system).next_back().map_or(1.0, |row| row.pair_us);
     let crowd = ranks.saturating_sub(2).max(1) as f64;
     let congestion = ((largest("direct") / largest("ring") - 1.0) / crowd).max(0.0);
-    Some(Link {
+    Some(LinkModel {
         latency,
         seconds_per_byte,
         seconds_per_added_byte: adding(),
@@ -310,17 +301,6 @@ fn adding() -> f64 {
         .collect();
     std::hint::black_box(&sum);
     median(&mut seconds) / (terms.len() * size_of::<f32>()) as f64
-}
-
-impl Link {
-    fn model(&self) -> LinkModel {
-        LinkModel {
-            latency: self.latency,
-            seconds_per_byte: self.seconds_per_byte,
-            seconds_per_added_byte: self.seconds_per_added_byte,
-            congestion: self.congestion,
-        }
-    }
 }
 
 impl Row {
