@@ -55,9 +55,9 @@ pub use init::initial_values;
 pub use launch::{RankChoice, choose_ranks, mpi_description, read_isa_choice};
 pub use schedule::{LrSchedule, Progress};
 pub use trainer::{
-    Decay, EpochRecord, Finishers, Job, Length, MeasureJob, Measurement, Observer, Outcome, Pace,
-    Ranks, RunOptions, RunStart, Score, ScoreJob, Sgd, Silent, StepRecord, Stretch, TraceOptions,
-    Traffic, check_weights, measure, merge_traces, peak_resident_bytes, score, train,
+    Decay, EpochRecord, ExchangeTimes, Finishers, Job, Length, MeasureJob, Measurement, Observer,
+    Outcome, Pace, Ranks, RunOptions, RunStart, Score, ScoreJob, Sgd, Silent, StepRecord, Stretch,
+    TraceOptions, Traffic, check_weights, measure, merge_traces, peak_resident_bytes, score, train,
 };
 
 /// The code blocks of the README and of ARCHITECTURE.md, compiled and run.

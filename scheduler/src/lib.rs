@@ -38,5 +38,5 @@ pub use error::{ScheduleError, panic_message};
 pub use executor::{Executor, Feed, Router};
 pub use iteration::{Iteration, IterationReport, LocalSamples};
 pub use lockstep_ops::flush_denormals;
-pub use program::{BindOptions, ParameterStore, Program};
+pub use program::{BindOptions, ParameterStore, Program, ServedExchange};
 pub use workers::{StepHook, WorkerConfig};

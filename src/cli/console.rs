@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use lockstep::{EpochRecord, Observer, Outcome, RunError, RunStart, StepRecord};
 
+use super::exchanges::ExchangeSum;
 use super::metrics::Metrics;
 use super::resident::peak_resident_mb;
 
@@ -65,9 +66,16 @@ impl Console {
         }
         match (&mut self.metrics, outcome) {
             (Some(metrics), None) => metrics.flush(),
-            (_, Some(outcome)) => {
+            (metrics, Some(outcome)) => {
                 let peak = peak_resident_mb();
                 println!("{} steps done, peak memory {peak:.0} MB", outcome.steps);
+                if !outcome.exchanges.is_empty() {
+                    println!("{}", ExchangeSum::of(&outcome.exchanges).line());
+                }
+                if let Some(metrics) = metrics {
+                    outcome.exchanges.iter().for_each(|exchange| metrics.exchange(exchange));
+                    metrics.flush();
+                }
             }
             (None, None) => {}
         }

@@ -1,12 +1,15 @@
 //! What several subcommands take: a network, a data set, an instruction set.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lockstep::comm::LinkModel;
 use lockstep::data::{Dataset, Mnist, SampleShape, Split, Synthetic, bundled_mnist};
 use lockstep::graph::{Network, zoo};
 use lockstep::ops::Isa;
 use lockstep::{RunError, read_isa_choice};
+use serde::Deserialize;
 
 use super::bad_flag;
 
@@ -21,6 +24,27 @@ pub(super) fn network(choice: &str) -> Result<Arc<Network>, RunError> {
         zoo::by_name(choice)?
     };
     Ok(Arc::new(network))
+}
+
+/// A link, as `lockstep bench comm --json FILE` measured it.
+pub(super) fn link(path: Option<&Path>) -> Result<LinkModel, RunError> {
+    /// Of that file, what is needed.
+    #[derive(Deserialize)]
+    struct Measured {
+        link: LinkModel,
+    }
+    let Some(path) = path else { return Ok(LinkModel::default()) };
+    let refuse = |reason: String| bad_flag("--link", &path.display(), reason);
+    let text = fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let measured: Measured = serde_json::from_str(&text).map_err(|error| {
+        refuse(format!("{error}; it must be what `lockstep bench comm --json FILE` writes"))
+    })?;
+    let LinkModel { latency, seconds_per_byte, seconds_per_added_byte, congestion } = measured.link;
+    let numbers = [latency, seconds_per_byte, seconds_per_added_byte, congestion];
+    if numbers.iter().any(|n| !n.is_finite() || *n < 0.0) || seconds_per_byte == 0.0 {
+        return Err(refuse("its numbers must be at least 0, and seconds_per_byte more".to_owned()));
+    }
+    Ok(measured.link)
 }
 
 /// A data set's two parts.

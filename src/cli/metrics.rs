@@ -1,10 +1,10 @@
-//! Metrics as JSON lines: one object a step, one an evaluation; floats with all their digits.
+//! Metrics as JSON lines: one object a step, one an evaluation, at the end one an exchange; floats with all their digits.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use lockstep::{EpochRecord, RunError, StepRecord};
+use lockstep::{EpochRecord, ExchangeTimes, RunError, StepRecord};
 use serde::Serialize;
 
 /// A metrics file being written.
@@ -18,9 +18,10 @@ pub(super) struct Metrics {
 
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-enum Line {
+enum Line<'a> {
     Step { step: u64, epoch: u64, loss: f64, samples_per_s: f64, lr: f32 },
     Eval { epoch: u64, loss: f64, top1: f64, samples: u64, samples_per_s: f64 },
+    Exchange { name: &'a str, bytes_sent: u64, alone_us: f64, mean_us: f64, times: u64 },
 }
 
 impl Metrics {
@@ -56,6 +57,17 @@ impl Metrics {
         self.flush();
     }
 
+    /// Of rank 0, after the last step.
+    pub(super) fn exchange(&mut self, exchange: &ExchangeTimes) {
+        self.write(&Line::Exchange {
+            name: &exchange.name,
+            bytes_sent: exchange.bytes_sent,
+            alone_us: exchange.alone.as_secs_f64() * 1e6,
+            mean_us: exchange.mean().as_secs_f64() * 1e6,
+            times: exchange.times,
+        });
+    }
+
     /// Makes what was written visible to others.
     pub(super) fn flush(&mut self) {
         if let Err(error) = self.out.flush() {
@@ -74,7 +86,7 @@ impl Metrics {
         }
     }
 
-    fn write(&mut self, line: &Line) {
+    fn write(&mut self, line: &Line<'_>) {
         if self.failure.is_some() {
             return;
         }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod console;
+mod exchanges;
 mod graph;
 mod info;
 mod inputs;

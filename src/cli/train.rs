@@ -78,6 +78,10 @@ pub(super) struct Args {
     /// Which exchange goes first: the one whose layer comes first in the next forward pass, or the one that was ready first
     #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
     exchange_order: ExchangeOrder,
+    /// The link between ranks, as `lockstep bench comm --json FILE` measured it: algorithms and the strategy auto are chosen by
+    /// it [default: 1 Gbit/s, 50 us]
+    #[arg(long, value_name = "FILE")]
+    link: Option<PathBuf>,
     /// Compare the ranks' copies of the parameters every K steps, and stop where they differ
     #[arg(long, value_name = "K")]
     check_replicas: Option<u64>,
@@ -196,6 +200,7 @@ impl Args {
             strategy,
             reproducible: self.reproducible,
             exchange_order: self.exchange_order.into(),
+            link: inputs::link(self.link.as_deref())?,
             check_replicas: self.check_replicas,
             isa: inputs::isa()?,
             checkpoint: self.checkpoint.clone(),

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use lockstep_comm::{Communicator, Endpoint, LocalJob, ServiceOrder, agree};
+use lockstep_comm::{Communicator, Endpoint, LinkModel, LocalJob, ServiceOrder, agree};
 use lockstep_data::{Dataset, SampleShape, Synthetic};
-use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy, share};
+use lockstep_graph::{Mode, Network, Plan, PlanOptions, Strategy, share};
 use lockstep_ops::Isa;
 use lockstep_ops::sgd::SgdHyper;
 use lockstep_scheduler::simulator::resolve_auto;
@@ -20,9 +20,11 @@ use lockstep_scheduler::{
 };
 use lockstep_traces::{Recorder, TallyReport};
 
+use super::exchanges::{ExchangeTimes, exchange_times, isolate};
 use super::job::{LAST_WORDS, first_cause, guarded, start_communicator};
 use super::observer::Observer;
 use super::options::{Ranks, RunOptions};
+use super::platform::platform;
 use super::thread_time::cpu_time;
 use super::threads::Threads;
 use super::watch::Watch;
@@ -50,6 +52,8 @@ pub struct MeasureJob {
     pub reproducible: bool,
     /// Which of several exchanges goes first.
     pub exchange_order: ServiceOrder,
+    /// The link between ranks, by which algorithms and the strategy `auto` are chosen.
+    pub link: LinkModel,
     /// How long.
     pub pace: Pace,
 }
@@ -95,6 +99,8 @@ pub struct Measurement {
     pub steps: u64,
     /// What each rank sent in all of them, by rank.
     pub traffic: Vec<Traffic>,
+    /// The exchanges of a step on the first rank; none on one rank.
+    pub exchanges: Vec<ExchangeTimes>,
     /// What the user should know about the first rank's threads.
     pub warnings: Vec<String>,
 }
@@ -237,7 +243,9 @@ impl MeasuredRank<'_> {
         if let Some((comm, _)) = &self.comm {
             agree(comm, &facts(job))?;
         }
-        let program = bind(job, threads.rank)?;
+        let comm = self.comm.as_ref().map(|(comm, _)| &**comm);
+        let program = bind(job, threads, comm)?;
+        let alone = isolate(comm, &program)?;
         let iteration = fixed_iteration(job, threads.rank)?;
         let mut watch = (threads.rank == 0).then(|| Watch::new(job.pace));
         let stop = Arc::new(AtomicBool::new(false));
@@ -277,6 +285,7 @@ impl MeasuredRank<'_> {
                 profiled_steps: seen.profiled_steps,
                 steps,
                 traffic,
+                exchanges: exchange_times(&program, &alone),
                 warnings: threads.warnings(),
             }
         }))
@@ -312,6 +321,7 @@ fn facts(job: &MeasureJob) -> Vec<(String, String)> {
         ("mode", format!("{:?}", job.mode)),
         ("minibatch", job.minibatch.to_string()),
         ("strategy", job.strategy.to_string()),
+        ("link", format!("{:?}", job.link)),
         ("reproducible", job.reproducible.to_string()),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
         ("channel block", job.isa.lanes().to_string()),
@@ -320,27 +330,31 @@ fn facts(job: &MeasureJob) -> Vec<(String, String)> {
 }
 
 /// The program of one rank, with initial parameters.
-fn bind(job: &MeasureJob, rank: usize) -> Result<Arc<Program>, RunError> {
+fn bind(
+    job: &MeasureJob,
+    threads: &Threads,
+    comm: Option<&Communicator>,
+) -> Result<Arc<Program>, RunError> {
     let (network, ranks) = (&job.network, job.n_ranks());
     let options = PlanOptions {
         minibatch: job.minibatch,
         ranks,
         mode: job.mode,
         strategy: job.strategy.clone(),
-        platform: Platform::default(),
+        platform: platform(comm, threads.workers, job.isa, &job.link)?,
         fuse: true,
         reproducible: job.reproducible,
         clip: false,
     };
     let plan = Plan::compile(Arc::clone(network), resolve_auto(network, options)?)?;
-    let store = Arc::new(ParameterStore::new(&plan, rank, job.isa)?);
+    let store = Arc::new(ParameterStore::new(&plan, threads.rank, job.isa)?);
     for layer in network.layers() {
         for param in &layer.params {
             let values = initial_values(SEED, layer, param);
             store.import(network, layer.id, &param.name, &values)?;
         }
     }
-    let options = BindOptions { decay_all: true, ..BindOptions::default() };
+    let options = BindOptions { decay_all: true, link: job.link, ..BindOptions::default() };
     let mut programs = Program::bind(vec![plan], &store, &options)?;
     Ok(Arc::new(programs.pop().expect("one program a plan")))
 }
@@ -407,6 +421,7 @@ mod tests {
             strategy: Strategy::Data,
             reproducible: false,
             exchange_order: ServiceOrder::default(),
+            link: LinkModel::default(),
             pace: Pace { warm_up: 2, runs: 2, run: Stretch::Steps(4) },
         }
     }
@@ -430,6 +445,12 @@ mod tests {
             assert_eq!(has("backward_weights"), mode != Mode::Score, "{profile:?}");
             assert!(profile.busy <= 2 * profile.elapsed, "{profile:?}");
             assert_eq!(profile.exchanging > Duration::ZERO, ranks > 1, "{profile:?}");
+            assert_eq!(measured.exchanges.is_empty(), ranks == 1);
+            for exchange in &measured.exchanges {
+                // What ran alone before the first step is not among the steps.
+                assert_eq!(exchange.times, measured.steps, "{exchange:?}");
+                assert!(exchange.alone > Duration::ZERO && exchange.mean() > Duration::ZERO);
+            }
             assert_eq!((measured.ranks, measured.traffic.len()), (ranks, ranks));
         }
     }

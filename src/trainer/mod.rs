@@ -1,5 +1,6 @@
 //! Training and scoring whole data sets on any number of ranks.
 
+mod exchanges;
 mod facts;
 mod feed;
 mod finishers;
@@ -8,6 +9,7 @@ mod measure;
 mod memory;
 mod observer;
 mod options;
+mod platform;
 mod rank;
 mod replicas;
 mod score;
@@ -15,6 +17,7 @@ mod thread_time;
 mod threads;
 mod watch;
 
+pub use exchanges::ExchangeTimes;
 pub use finishers::Finishers;
 pub use job::{merge_traces, train};
 pub use measure::{MeasureJob, Measurement, Pace, Stretch, Traffic, measure};

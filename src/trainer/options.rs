@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lockstep_comm::{ServiceOrder, launcher};
+use lockstep_comm::{LinkModel, ServiceOrder, launcher};
 use lockstep_data::Dataset;
 use lockstep_graph::{Network, Strategy};
 use lockstep_ops::Isa;
@@ -121,6 +121,8 @@ pub struct RunOptions {
     pub reproducible: bool,
     /// Which of several exchanges goes first.
     pub exchange_order: ServiceOrder,
+    /// The link between ranks, by which algorithms and the strategy `auto` are chosen; the same on all ranks.
+    pub link: LinkModel,
     /// Compare the parameters of ranks that must have the same ones after so many steps, again and again; `None` never does.
     pub check_replicas: Option<u64>,
     /// Instruction set.
@@ -153,6 +155,7 @@ impl Default for RunOptions {
             strategy: Strategy::Data,
             reproducible: false,
             exchange_order: ServiceOrder::default(),
+            link: LinkModel::default(),
             check_replicas: None,
             isa: Isa::detect(),
             checkpoint: None,

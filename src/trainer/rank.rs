@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockstep_comm::{Communicator, agree};
 use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
@@ -13,12 +13,15 @@ use lockstep_scheduler::{
 };
 use lockstep_traces::{RankTrace, Recorder, TraceConfig};
 
+use super::exchanges::{ExchangeTimes, exchange_times, isolate};
 use super::facts::facts;
 use super::feed::{LoaderFeed, Recipe};
 use super::memory::{MemoryEstimate, resident_bytes};
 use super::observer::{EpochRecord, Observer, RunStart, Score, StepRecord};
 use super::options::{Job, Length};
+use super::platform::platform;
 use super::replicas::check_replicas;
+use super::score::{EpochLoss, score_dataset};
 use super::threads::Threads;
 use crate::checkpoint::{NamedTensor, save_weights};
 use crate::error::RunError;
@@ -38,6 +41,8 @@ pub struct Outcome {
     pub weights: Vec<NamedTensor>,
     /// Bytes this rank sent to others.
     pub bytes_sent: u64,
+    /// The exchanges of a training step, in the order of the plan's tasks; none on one rank.
+    pub exchanges: Vec<ExchangeTimes>,
 }
 
 /// One rank, ready to run.
@@ -62,6 +67,8 @@ struct Bench {
     recipe: Recipe,
     schedule: Schedule,
     recorder: Recorder,
+    /// What each exchange of the training program took alone.
+    alone: Vec<Duration>,
 }
 
 impl Rank<'_> {
@@ -98,6 +105,7 @@ impl Rank<'_> {
         let store = Arc::new(ParameterStore::new(&plans[0], self.rank(), options.isa)?);
         self.initialize(&store)?;
         let (train, score) = self.bind(plans, &store)?;
+        let alone = isolate(self.comm.as_ref().map(|(comm, _)| &**comm), &train)?;
         let executor = Executor::start(
             &WorkerConfig {
                 workers: self.threads.workers,
@@ -112,7 +120,8 @@ impl Rank<'_> {
         )?;
         let recipe = Recipe { sgd: options.sgd.clone(), seed: options.seed, total_steps };
         let test = self.test_loader()?;
-        let bench = Bench { executor, store, train, score, test, recipe, schedule, recorder };
+        let bench =
+            Bench { executor, store, train, score, test, recipe, schedule, recorder, alone };
         self.announce(&bench, baseline);
         let outcome = self.train(bench)?;
         if let Some(trace) = &trace {
@@ -157,6 +166,11 @@ impl Rank<'_> {
         Ok(())
     }
 
+    fn platform(&self) -> Result<Platform, RunError> {
+        let (options, comm) = (&self.job.options, self.comm.as_ref().map(|(comm, _)| &**comm));
+        platform(comm, self.threads.workers, options.isa, &options.link)
+    }
+
     /// The training plan and, where there is test data, the scoring plan, by the same strategy.
     fn plans(&self) -> Result<Vec<Plan>, RunError> {
         let (network, options) = (&self.job.network, &self.job.options);
@@ -165,7 +179,7 @@ impl Rank<'_> {
             ranks: self.ranks(),
             mode: Mode::Train { momentum: options.sgd.momentum != 0.0 },
             strategy: options.strategy.clone(),
-            platform: Platform::default(),
+            platform: self.platform()?,
             fuse: true,
             reproducible: options.reproducible,
             clip: options.sgd.clip_norm.is_some(),
@@ -189,6 +203,7 @@ impl Rank<'_> {
         let bind = lockstep_scheduler::BindOptions {
             decay_all: options.sgd.decay == super::options::Decay::All,
             clip_norm: options.sgd.clip_norm,
+            link: options.link,
         };
         let mut programs = Program::bind(plans, store, &bind)?.into_iter().map(Arc::new);
         let train = programs.next().expect("one program a plan");
@@ -348,7 +363,8 @@ impl Rank<'_> {
         }
         let weights = self.weights(&bench.store)?;
         let bytes_sent = self.comm.as_ref().map_or(0, |(comm, _)| comm.counters().bytes_sent);
-        Ok(Outcome { steps, epochs, weights, bytes_sent })
+        let exchanges = exchange_times(&bench.train, &bench.alone);
+        Ok(Outcome { steps, epochs, weights, bytes_sent, exchanges })
     }
 
     /// Scores the test data; the same numbers on every rank.
@@ -423,47 +439,6 @@ impl Rank<'_> {
             }
         }
         Ok(tensors)
-    }
-}
-
-/// Scores a data set, which takes a loader's next `steps` minibatches, with a scoring program.
-pub(super) fn score_dataset(
-    executor: &mut Executor,
-    program: &Arc<Program>,
-    loader: &mut Loader,
-    steps: u64,
-) -> Result<Score, RunError> {
-    let began = Instant::now();
-    let (mut total, mut correct) = (EpochLoss::default(), 0);
-    let mut on_report = |report: &IterationReport| {
-        total.add(report);
-        correct += report.correct;
-        Ok(())
-    };
-    let recipe = Recipe { sgd: super::options::Sgd::default(), seed: 0, total_steps: steps };
-    let mut feed =
-        LoaderFeed { loader, recipe: &recipe, steps_left: steps, on_report: &mut on_report };
-    executor.run(program, &mut feed)?;
-    let seconds = began.elapsed().as_secs_f64();
-    let samples = total.samples;
-    Ok(Score { loss: total.mean(), correct, samples, samples_per_s: samples as f64 / seconds })
-}
-
-/// The mean loss over samples, from minibatches of any size.
-#[derive(Debug, Default)]
-struct EpochLoss {
-    sum: f64,
-    samples: u64,
-}
-
-impl EpochLoss {
-    fn add(&mut self, report: &IterationReport) {
-        self.sum += report.loss * report.minibatch as f64;
-        self.samples += report.minibatch as u64;
-    }
-
-    fn mean(&self) -> f64 {
-        self.sum / self.samples as f64
     }
 }
 

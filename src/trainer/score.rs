@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy};
 use lockstep_ops::Isa;
-use lockstep_scheduler::{BindOptions, Cores, Executor, ParameterStore, Program, WorkerConfig};
+use lockstep_scheduler::{
+    BindOptions, Cores, Executor, IterationReport, ParameterStore, Program, WorkerConfig,
+};
 use lockstep_traces::Recorder;
 
+use super::feed::{LoaderFeed, Recipe};
 use super::observer::Score;
-use super::rank::{check_fit, score_dataset};
+use super::options::Sgd;
+use super::rank::check_fit;
 use crate::checkpoint::NamedTensor;
 use crate::error::RunError;
 
@@ -114,4 +119,45 @@ pub fn check_weights(
         }
     }
     Ok(())
+}
+
+/// Scores a data set, which takes a loader's next `steps` minibatches, with a scoring program.
+pub(super) fn score_dataset(
+    executor: &mut Executor,
+    program: &Arc<Program>,
+    loader: &mut Loader,
+    steps: u64,
+) -> Result<Score, RunError> {
+    let began = Instant::now();
+    let (mut total, mut correct) = (EpochLoss::default(), 0);
+    let mut on_report = |report: &IterationReport| {
+        total.add(report);
+        correct += report.correct;
+        Ok(())
+    };
+    let recipe = Recipe { sgd: Sgd::default(), seed: 0, total_steps: steps };
+    let mut feed =
+        LoaderFeed { loader, recipe: &recipe, steps_left: steps, on_report: &mut on_report };
+    executor.run(program, &mut feed)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let samples = total.samples;
+    Ok(Score { loss: total.mean(), correct, samples, samples_per_s: samples as f64 / seconds })
+}
+
+/// The mean loss over samples, from minibatches of any size.
+#[derive(Debug, Default)]
+pub(super) struct EpochLoss {
+    sum: f64,
+    samples: u64,
+}
+
+impl EpochLoss {
+    pub(super) fn add(&mut self, report: &IterationReport) {
+        self.sum += report.loss * report.minibatch as f64;
+        self.samples += report.minibatch as u64;
+    }
+
+    pub(super) fn mean(&self) -> f64 {
+        self.sum / self.samples as f64
+    }
 }

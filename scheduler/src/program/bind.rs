@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lockstep_comm::Exchange;
+use lockstep_comm::{Exchange, LinkModel};
 use lockstep_graph::{
     Extent, MemoryPlan, Mesh, Plan, Price, REPRODUCIBLE_SLICES, SampleAxis, SamplePart, TaskId,
     TaskKind, Tensor, TensorId, TensorRole,
@@ -14,22 +14,13 @@ use lockstep_ops::{Arena, Maps, TensorLayout};
 use super::exchange::BoundExchange;
 use super::kernel::{LayerKernel, Op, layout};
 use super::links::{Links, links};
+use super::options::BindOptions;
 use super::slices::Slices;
 use super::store::{ALIGN, ParameterStore};
 use super::update::{self, Update};
 use crate::error::ScheduleError;
 #[cfg(debug_assertions)]
 use crate::ledger::{Access, ArenaId};
-
-/// What a program is bound for.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct BindOptions {
-    /// Weight decay pulls at all parameters; otherwise at weights only, not at biases, scales and shifts.
-    pub decay_all: bool,
-    /// The largest norm of all gradients together, to which they are shortened; needs a plan that clips
-    /// ([`PlanOptions::clip`](lockstep_graph::PlanOptions)).
-    pub clip_norm: Option<f32>,
-}
 
 /// Where a tensor lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +100,7 @@ pub struct Program {
     scratch_len: usize,
     memory: MemoryPlan,
     pub(super) clip_norm: Option<f32>,
+    pub(super) link: LinkModel,
 }
 
 impl Program {
@@ -175,6 +167,7 @@ impl Program {
             scratch_len: 0,
             memory,
             clip_norm: options.clip_norm,
+            link: options.link,
             plan,
         };
         let ids: Vec<TaskId> = program.plan.tasks().tasks().map(|t| t.id).collect();

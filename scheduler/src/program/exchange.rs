@@ -6,8 +6,9 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use lockstep_comm::{Algorithm, Communicator, Exchange, ExchangeLabel, LinkModel, Region};
+use lockstep_comm::{Algorithm, Communicator, Exchange, ExchangeLabel, Region};
 use lockstep_graph::{Task, TaskKind, TensorRole, strips};
 
 use super::bind::{Buffer, Program};
@@ -23,6 +24,19 @@ pub(crate) enum BoundExchange {
     /// What travels depends on the number of samples. Those seen so far; there are two in an epoch, the last minibatch being
     /// shorter.
     BySamples { label: ExchangeLabel, known: Mutex<Vec<(usize, Arc<Exchange>)>> },
+}
+
+/// What an exchange sends, and how it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServedExchange<'a> {
+    /// Of its task.
+    pub name: &'a str,
+    /// Payload bytes that it sends from this rank each time.
+    pub bytes_sent: u64,
+    /// How often it was completed.
+    pub times: u64,
+    /// From each start on the communication thread to the completion, added up.
+    pub time: Duration,
 }
 
 impl Program {
@@ -79,7 +93,7 @@ impl Program {
     /// The fastest algorithm for a tensor's exchange; a ring sums in an order of its own, which the reproducible mode rules out.
     fn algorithm(&self, tensor: &Buffer, members: &[usize]) -> Algorithm {
         let bytes = (tensor.range.len() * size_of::<f32>()) as u64;
-        match Algorithm::choose(bytes, members.len(), &LinkModel::default()) {
+        match Algorithm::choose(bytes, members.len(), &self.link) {
             Algorithm::Ring if self.plan.options().reproducible => Algorithm::Direct,
             fastest => fastest,
         }
@@ -136,6 +150,50 @@ impl Program {
         // it; that nobody else touches the elements meanwhile is the graph's doing: the exchange is a task that reads and
         // writes these tensors, it is submitted when the task is ready and the task is finished when it completes.
         unsafe { Region::new(pointer, buffer.range.len()) }
+    }
+
+    /// Runs every exchange of the program alone, for the largest minibatch, and says how long each took on this rank, in the order of
+    /// the plan's tasks: the time of the network, against which those of a run tell whether they are slow or badly hidden
+    /// ([`Program::exchanges`]). All ranks must call it, before the first run: tensors of the iteration are overwritten, while
+    /// parameters stay as they are where all ranks began with the same.
+    ///
+    /// # Errors
+    /// The communicator has failed or fails meanwhile, or a run on the same store has.
+    pub fn isolate(self: &Arc<Self>, comm: &Communicator) -> Result<Vec<Duration>, ScheduleError> {
+        let mut lease = self.store.lease()?;
+        let minibatch = self.plan.options().minibatch;
+        let tasks = self.plan.tasks().tasks();
+        let exchanges: Vec<_> = tasks
+            .filter(|task| task.kind.is_communication())
+            .map(|task| self.exchange(task.id, minibatch))
+            .collect();
+        // SAFETY: `region` says how long the memory lives; whoever else touches it holds the lease.
+        let alone = unsafe { comm.isolate(&exchanges) };
+        if alone.is_err() {
+            // Exchanges may still be under way: nobody may use the memory any more, nor give it back.
+            lease.abandon();
+            std::mem::forget(Arc::clone(self));
+        }
+        Ok(alone?)
+    }
+
+    /// The exchanges for the largest minibatch with what was counted of them so far, in the order of the plan's tasks.
+    #[must_use]
+    pub fn exchanges(&self) -> Vec<ServedExchange<'_>> {
+        let minibatch = self.plan.options().minibatch;
+        let tasks = self.plan.tasks().tasks();
+        tasks
+            .filter_map(|task| {
+                let exchange = self.exchange(task.id, minibatch)?;
+                let (times, time) = exchange.served();
+                Some(ServedExchange {
+                    name: &task.name,
+                    bytes_sent: exchange.bytes_sent(),
+                    times,
+                    time,
+                })
+            })
+            .collect()
     }
 
     /// Hands a ready communication task's exchange to the communication thread.

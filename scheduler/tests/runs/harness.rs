@@ -256,7 +256,8 @@ impl Run {
                 store.import(&self.network, layer.id, &param.name, &values).unwrap();
             }
         }
-        let bind = BindOptions { decay_all: true, clip_norm: self.clip_norm };
+        let bind =
+            BindOptions { decay_all: true, clip_norm: self.clip_norm, ..BindOptions::default() };
         let program = Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap();
         let hook = self.hook.as_ref().filter(|(on, _)| *on == rank);
         let config = WorkerConfig {

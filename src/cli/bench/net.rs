@@ -1,6 +1,7 @@
 //! `lockstep bench net`: whole networks on a synthetic minibatch, training or scoring, on any number of ranks.
 #![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -15,6 +16,7 @@ use super::shares::{Shares, TaskRow};
 use super::yardstick::Peak;
 use super::{Common, median};
 use crate::cli::console::{self, Console};
+use crate::cli::exchanges::ExchangeSum;
 use crate::cli::train::ExchangeOrder;
 use crate::cli::{at_least_one, bad_flag, inputs};
 
@@ -57,6 +59,10 @@ pub(super) struct Args {
     /// Which exchange goes first, as for `lockstep train`
     #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
     exchange_order: ExchangeOrder,
+    /// The link between ranks, as `lockstep bench comm --json FILE` measured it: algorithms and the strategy auto are chosen by
+    /// it [default: 1 Gbit/s, 50 us]
+    #[arg(long, value_name = "FILE")]
+    link: Option<PathBuf>,
     /// Tell the time of every task, the longest first
     #[arg(long)]
     layers: bool,
@@ -170,6 +176,7 @@ fn job(args: &Args) -> Result<MeasureJob, RunError> {
         strategy,
         reproducible: args.reproducible,
         exchange_order: args.exchange_order.into(),
+        link: inputs::link(args.link.as_deref())?,
         // At least one step comes before the first timed one: a step lasts from one report to the next.
         pace: Pace { warm_up: args.warm_up.max(1), runs: args.common.runs, run },
     })
@@ -228,6 +235,7 @@ fn exchanges(measured: &Measurement, exposed_ms: f64) -> ExchangeRow {
         bytes_sent: a_step(all),
         most_bytes_sent: most(&|traffic| traffic.bytes_sent as f64),
         most_messages_sent: most(&|traffic| traffic.messages_sent as f64),
+        first: ExchangeSum::of(&measured.exchanges),
         most_comm_cpu_ms: most(&|traffic| 1e3 * traffic.comm_cpu.as_secs_f64()),
     }
 }

@@ -7,6 +7,7 @@ use lockstep::RunError;
 use serde::Serialize;
 
 use super::shares::{Shares, TaskRow};
+use crate::cli::exchanges::ExchangeSum;
 
 /// One pass of one layer.
 #[derive(Debug, Serialize)]
@@ -83,6 +84,8 @@ pub(super) struct ExchangeRow {
     pub(super) most_messages_sent: f64,
     /// Time on a core of the communication thread that took most.
     pub(super) most_comm_cpu_ms: f64,
+    /// The first rank's, one after another.
+    pub(super) first: ExchangeSum,
 }
 
 impl OpRow {
@@ -134,12 +137,13 @@ impl ExchangeRow {
     pub(super) fn line(&self) -> String {
         format!(
             "exchanges, a step: {:.3} MB over all ranks; of one rank at most {:.3} MB in {:.1} messages, \
-             {:.2} ms of its communication thread; exposed {:.2} ms",
+             {:.2} ms of its communication thread; exposed {:.2} ms\n{}",
             self.bytes_sent / 1e6,
             self.most_bytes_sent / 1e6,
             self.most_messages_sent,
             self.most_comm_cpu_ms,
-            self.exposed_ms
+            self.exposed_ms,
+            self.first.line()
         )
     }
 }
@@ -160,18 +164,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_exchanged_is_told_in_one_line() {
+    fn what_is_exchanged_is_told_in_two_lines() {
         let row = ExchangeRow {
             exposed_ms: 1.25,
             bytes_sent: 4e6,
             most_bytes_sent: 2.5e6,
             most_messages_sent: 12.0,
             most_comm_cpu_ms: 0.5,
+            first: ExchangeSum {
+                exchanges: 9,
+                bytes_sent: 2_000_000,
+                alone_ms: 3.0,
+                served_ms: 4.5,
+            },
         };
         assert_eq!(
             row.line(),
             "exchanges, a step: 4.000 MB over all ranks; of one rank at most 2.500 MB in 12.0 messages, \
-             0.50 ms of its communication thread; exposed 1.25 ms"
+             0.50 ms of its communication thread; exposed 1.25 ms\n\
+             rank 0's 9 exchanges a step send 2.000 MB; 3.00 ms alone before the first step, 4.50 ms in the steps"
         );
     }
 }
