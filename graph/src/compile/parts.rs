@@ -159,4 +159,16 @@ mod tests {
         assert_eq!(waits(".forward 4/4"), ["fc1.redistribute_input 2/2"]);
         assert_eq!(waits(".forward 3/4"), ["fc1.redistribute_input 1/2"]);
     }
+
+    #[test]
+    fn a_part_is_fed_before_the_next_is_begun() {
+        let plan = lenet(2, split_fc1());
+        let path = |layer: &str, end: &str| {
+            let named = |name: &str| name.starts_with(layer) && name.ends_with(end);
+            plan.tasks().tasks().find(|task| named(&task.name)).unwrap().critical_path
+        };
+        let head = path("conv1", ".forward 2/2");
+        assert!(path("pool2", ".forward 1/2") > head);
+        assert!(path("pool2", ".forward 2/2") < head);
+    }
 }

@@ -2,7 +2,7 @@
 
 use petgraph::graph::NodeIndex;
 
-use super::graph::{Task, TaskGraph, TaskId, TaskKind};
+use super::graph::{SamplePart, Task, TaskGraph, TaskId, TaskKind};
 use crate::cost::Platform;
 
 impl TaskGraph {
@@ -41,6 +41,7 @@ impl TaskGraph {
         if exchanges {
             self.weights_before_data();
             self.updates_first();
+            self.parts_in_turn();
         }
     }
 
@@ -58,6 +59,34 @@ impl TaskGraph {
             // By their own chains among each other.
             let path = &mut self.graph[NodeIndex::new(id.index())].critical_path;
             *path = longest + *path * 1e-9;
+        }
+    }
+
+    /// Puts all forward tasks of a part of the samples before those of the next part, in the layers that feed a split one: their
+    /// chains are as long, but what the first part feeds is to travel while the next is computed.
+    fn parts_in_turn(&mut self) {
+        let feeds = |task: &&Task| {
+            let whole = |&tensor| self.tensor(tensor).placement.mesh.members() == 1;
+            task.kind == TaskKind::Forward && task.part.is_some() && task.writes.iter().all(whole)
+        };
+        let mut tasks: Vec<_> =
+            self.tasks().filter(feeds).filter_map(|task| Some((task.part?, task.id))).collect();
+        // The last part first, each above all that come after it.
+        tasks.sort_by_key(|(part, _)| (part.groups, part.of, std::cmp::Reverse(part.index)));
+        let same_cut = |a: &(SamplePart, TaskId), b: &(SamplePart, TaskId)| {
+            (a.0.groups, a.0.of) == (b.0.groups, b.0.of)
+        };
+        for cut in tasks.chunk_by(same_cut) {
+            let mut later = 0.0_f64;
+            for part in cut.chunk_by(|a, b| a.0 == b.0) {
+                let mut longest = later;
+                for &(_, id) in part {
+                    let path = &mut self.graph[NodeIndex::new(id.index())].critical_path;
+                    *path = path.max(later * (1.0 + 1e-9));
+                    longest = longest.max(*path);
+                }
+                later = longest;
+            }
         }
     }
 
