@@ -125,6 +125,27 @@ fn the_bundled_mnist_on_four_ranks_follows_one_rank_and_the_in_process_ranks() {
     }
 }
 
+/// All networks, strategies and numbers of ranks: `cargo xtask agree`.
+#[test]
+fn every_strategy_gives_the_losses_of_one_rank() {
+    for net in ["lenet", "small-resnet"] {
+        let common = ["--net", net, "--steps", "10", "--no-eval", "--workers", "1", "--lr", "0.01"];
+        let (one, _) = train(1, "synthetic", &common);
+        assert_eq!(one.len(), 10);
+        for (ranks, strategy) in
+            [(2, "model"), (2, "auto"), (3, "model"), (4, "G=2"), (4, "auto"), (5, "data")]
+        {
+            let more = [&common[..], &["--strategy", strategy]].concat();
+            let (several, _) = train(ranks, "synthetic", &more);
+            assert_eq!(several.len(), one.len());
+            for (step, (a, b)) in several.iter().zip(&one).enumerate() {
+                let close = (a / b - 1.0).abs() < 1e-5;
+                assert!(close, "{net}, {ranks} ranks, {strategy}, step {}: {a}, {b}", step + 1);
+            }
+        }
+    }
+}
+
 /// A rank that fails takes the job down within ten seconds with its message and a non-zero code.
 #[track_caller]
 fn ends_with(ranks: usize, fault: &str, words: &[&str]) {

@@ -1,6 +1,9 @@
-//! The project's own commands: `cargo xtask validate`, `cargo xtask loom`, `cargo xtask race`, `cargo xtask soak`.
+//! The project's own commands: `cargo xtask validate`, `cargo xtask loom`, `cargo xtask race`, `cargo xtask agree`,
+//! `cargo xtask soak`.
 
+mod agree;
 mod failure;
+mod launchers;
 mod loom;
 mod race;
 mod soak;
@@ -21,6 +24,8 @@ enum Command {
     Loom,
     /// Race Lockstep against PyTorch, by turns: mnist, nets, layers or ddp
     Race(race::Args),
+    /// Compare the losses of every strategy on every number of ranks with one rank's
+    Agree(agree::Args),
     /// Start a job of one step again and again, in process and by each MPI's launcher
     Soak(soak::Args),
 }
@@ -30,6 +35,7 @@ fn main() -> ExitCode {
         Command::Validate => validate::run(),
         Command::Loom => loom::run(),
         Command::Race(args) => race::run(&args),
+        Command::Agree(args) => agree::run(&args),
         Command::Soak(args) => soak::run(&args),
     };
     match result {

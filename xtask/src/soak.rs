@@ -3,14 +3,14 @@
 //! Starting and leaving a job is where ranks can miss each other: one initializes late, one has left when another still
 //! writes to it. One start shows nothing; hundreds do.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 
 use crate::failure::Failure;
-use crate::steps::{cargo, root, say, step, target_directory};
+use crate::launchers::Launcher;
+use crate::steps::{root, say};
 
 /// Arguments of `cargo xtask soak`.
 #[derive(Debug, ClapArgs)]
@@ -29,17 +29,6 @@ pub(crate) struct Args {
     limit: u64,
 }
 
-/// What starts ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Launcher {
-    /// One process whose threads are the ranks
-    InProcess,
-    /// Open MPI's mpirun
-    Openmpi,
-    /// MPICH's mpirun
-    Mpich,
-}
-
 /// The job: whatever a longer one does at its start and at its end.
 const JOB: [&str; 9] = [
     "train",
@@ -53,79 +42,9 @@ const JOB: [&str; 9] = [
     "--lr=0.01",
 ];
 
-impl Launcher {
-    const ALL: [Self; 3] = [Self::InProcess, Self::Openmpi, Self::Mpich];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::InProcess => "in process",
-            Self::Openmpi => "Open MPI",
-            Self::Mpich => "MPICH",
-        }
-    }
-
-    /// What Debian calls this MPI; none for in-process ranks.
-    fn suffix(self) -> Option<&'static str> {
-        match self {
-            Self::InProcess => None,
-            Self::Openmpi => Some("openmpi"),
-            Self::Mpich => Some("mpich"),
-        }
-    }
-
-    fn is_installed(self) -> bool {
-        let Some(suffix) = self.suffix() else { return true };
-        let there = |program: String| Command::new(program).arg("--version").output().is_ok();
-        there(format!("mpirun.{suffix}")) && there(format!("mpicc.{suffix}"))
-    }
-
-    /// Builds for this launcher, in a directory of its own: the bindings are to one MPI.
-    fn build(self) -> Result<PathBuf, Failure> {
-        let mut directory = target_directory();
-        let mut build = cargo("build --release --bin lockstep");
-        if let Some(suffix) = self.suffix() {
-            directory.push(suffix);
-            build.args(["--features", "mpi"]).env("MPICC", format!("mpicc.{suffix}"));
-        }
-        build.env("CARGO_TARGET_DIR", &directory);
-        step(&format!("build for {}", self.name()), &mut build)?;
-        Ok(directory.join("release/lockstep"))
-    }
-
-    /// The job on some ranks.
-    fn command(self, program: &Path, ranks: usize) -> Command {
-        match self.suffix() {
-            None => {
-                let mut command = Command::new(program);
-                command.args(JOB).arg(format!("--ranks={ranks}"));
-                command
-            }
-            Some(suffix) => {
-                let mut command = Command::new(format!("mpirun.{suffix}"));
-                if self == Self::Openmpi {
-                    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
-                }
-                command.args(["-n", &ranks.to_string()]).arg(program).args(JOB);
-                command
-            }
-        }
-    }
-}
-
 /// Starts, and says how it went.
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let asked = !args.launcher.is_empty();
-    for launcher in Launcher::ALL {
-        if asked && !args.launcher.contains(&launcher) {
-            continue;
-        }
-        if !asked && !launcher.is_installed() {
-            say(&format!("-- {}: left out, it is not installed", launcher.name()));
-            continue;
-        }
-        soak(args, launcher)?;
-    }
-    Ok(())
+    Launcher::chosen(&args.launcher).into_iter().try_for_each(|launcher| soak(args, launcher))
 }
 
 fn soak(args: &Args, launcher: Launcher) -> Result<(), Failure> {
@@ -133,7 +52,7 @@ fn soak(args: &Args, launcher: Launcher) -> Result<(), Failure> {
     let mut times = Vec::new();
     for (start, &ranks) in (1..=args.starts).zip(args.ranks.iter().cycle()) {
         let time =
-            one_start(args.limit, &launcher.command(&program, ranks)).map_err(|problem| {
+            one_start(args.limit, &launcher.command(&program, ranks, &JOB)).map_err(|problem| {
                 Failure::Output {
                     program: format!("start {start} of {}, {ranks} ranks", launcher.name()),
                     problem,
@@ -189,21 +108,5 @@ mod tests {
         assert!(problem("echo rank 3 left; exit 7", 60).contains("rank 3 left"));
         assert!(problem("sleep 30", 1).contains("124"));
         assert!(problem("echo error: gone >&2", 60).contains("it complained"));
-    }
-
-    #[test]
-    fn ranks_are_started_by_their_launcher() {
-        let words = |launcher: Launcher| {
-            let command = launcher.command(Path::new("lockstep"), 3);
-            let program = command.get_program().to_string_lossy().into_owned();
-            let arguments = command.get_args().map(|word| word.to_string_lossy().into_owned());
-            (program, arguments.collect::<Vec<_>>().join(" "))
-        };
-        let (program, arguments) = words(Launcher::InProcess);
-        assert_eq!(program, "lockstep");
-        assert!(arguments.ends_with("--ranks=3"), "{arguments}");
-        let (program, arguments) = words(Launcher::Mpich);
-        assert_eq!(program, "mpirun.mpich");
-        assert!(arguments.starts_with("-n 3 lockstep train"), "{arguments}");
     }
 }
