@@ -1,6 +1,7 @@
 //! The part of `lockstep plan` on several ranks: the mesh of each layer, what it exchanges, how much of that the computation hides, why.
 #![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
@@ -13,17 +14,20 @@ use lockstep::scheduler::simulator::{
 };
 use serde::Serialize;
 
-use super::bad_flag;
+use super::{bad_flag, inputs};
 
 /// The machine and its link, where they are not measured.
 #[derive(Debug, ClapArgs)]
 pub(super) struct MachineArgs {
-    /// Link of a rank, in gigabits a second each way
-    #[arg(long, default_value_t = 1.0, value_name = "GBIT")]
-    link_gbit: f64,
-    /// What a message takes whatever its size, in microseconds
-    #[arg(long, default_value_t = 50.0, value_name = "US", allow_negative_numbers = true)]
-    latency_us: f64,
+    /// Link of a rank, in gigabits a second each way [default: 1]
+    #[arg(long, value_name = "GBIT")]
+    link_gbit: Option<f64>,
+    /// What a message takes whatever its size, in microseconds [default: 50]
+    #[arg(long, value_name = "US", allow_negative_numbers = true)]
+    latency_us: Option<f64>,
+    /// The link as `lockstep bench comm --json FILE` measured it, instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["link_gbit", "latency_us"])]
+    link: Option<PathBuf>,
     /// GFLOP/s of all workers of a rank [default: measured]
     #[arg(long, value_name = "F")]
     gflops: Option<f64>,
@@ -52,17 +56,24 @@ impl MachineArgs {
             let usable = value.is_finite() && value > 0.0;
             usable.then_some(value).ok_or_else(|| bad_flag(flag, &value, "must be more than 0"))
         };
-        if !self.latency_us.is_finite() || self.latency_us < 0.0 {
-            return Err(bad_flag("--latency-us", &self.latency_us, "must be at least 0"));
-        }
+        let link = inputs::link(self.link.as_deref())?;
+        let latency_s = match self.latency_us {
+            None => link.latency,
+            Some(us) if us.is_finite() && us >= 0.0 => us * 1e-6,
+            Some(us) => return Err(bad_flag("--latency-us", &us, "must be at least 0")),
+        };
+        let bytes_per_s = match self.link_gbit {
+            None => 1.0 / link.seconds_per_byte,
+            Some(gbit) => positive("--link-gbit", gbit)? * 125e6,
+        };
         let gflops = self.gflops.map_or_else(|| Ok(measured.0()), |f| positive("--gflops", f))?;
         let memory = self.memory_gb_s;
         let gbytes = memory.map_or_else(|| Ok(measured.1()), |b| positive("--memory-gb-s", b))?;
         Ok(Platform {
             flops_per_s: gflops * 1e9,
             bytes_per_s: gbytes * 1e9,
-            link_bytes_per_s: positive("--link-gbit", self.link_gbit)? * 125e6,
-            link_latency_s: self.latency_us * 1e-6,
+            link_bytes_per_s: bytes_per_s,
+            link_latency_s: latency_s,
         })
     }
 
@@ -154,8 +165,8 @@ impl Sharing {
         });
         let SimulatedStep { step_s, compute_s, exchange_s, bytes_sent, messages, .. } = step;
         Self {
-            link_gbit: args.link_gbit,
-            latency_us: args.latency_us,
+            link_gbit: thousandths(platform.link_bytes_per_s / 125e6),
+            latency_us: thousandths(platform.link_latency_s * 1e6),
             layers: rows,
             sent_bytes: bytes_sent,
             messages,
@@ -266,4 +277,8 @@ pub(super) fn strategy_name(mesh: Mesh) -> String {
         (1, _) => "model".to_owned(),
         (groups, _) => format!("G={groups}"),
     }
+}
+/// Rounded to what people read.
+fn thousandths(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
 }

@@ -58,7 +58,7 @@ pub(super) fn facts(job: &Job, meshes: &Meshes) -> Vec<(String, String)> {
 }
 
 /// The number of groups of every layer, where not all are data-parallel.
-fn groups(network: &Network, meshes: &Meshes) -> String {
+pub(super) fn groups(network: &Network, meshes: &Meshes) -> String {
     let groups: Vec<String> =
         network.layers().iter().map(|l| meshes.mesh(l.id).groups().to_string()).collect();
     groups.join(" ")

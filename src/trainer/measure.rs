@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_comm::{Communicator, Endpoint, LinkModel, LocalJob, ServiceOrder, agree};
 use lockstep_data::{Dataset, SampleShape, Synthetic};
-use lockstep_graph::{Mode, Network, Plan, PlanOptions, Strategy, share};
+use lockstep_graph::{Meshes, Mode, Network, Plan, PlanOptions, Strategy, share};
 use lockstep_ops::Isa;
 use lockstep_ops::sgd::SgdHyper;
 use lockstep_scheduler::simulator::resolve_auto;
@@ -21,6 +21,7 @@ use lockstep_scheduler::{
 use lockstep_traces::{Recorder, TallyReport};
 
 use super::exchanges::{ExchangeTimes, exchange_times, isolate};
+use super::facts::groups;
 use super::job::{LAST_WORDS, first_cause, guarded, start_communicator};
 use super::observer::Observer;
 use super::options::{Ranks, RunOptions};
@@ -240,11 +241,12 @@ impl MeasuredRank<'_> {
     /// From the parameters to the last step; rank 0 measures and ends the run.
     fn run(self) -> Result<Option<Measurement>, RunError> {
         let Self { job, threads, .. } = &self;
-        if let Some((comm, _)) = &self.comm {
-            agree(comm, &facts(job))?;
-        }
         let comm = self.comm.as_ref().map(|(comm, _)| &**comm);
-        let program = bind(job, threads, comm)?;
+        let plan = plan(job, threads, comm)?;
+        if let Some(comm) = comm {
+            agree(comm, &facts(job, plan.meshes()))?;
+        }
+        let program = bind(job, threads.rank, plan)?;
         let alone = isolate(comm, &program)?;
         let iteration = fixed_iteration(job, threads.rank)?;
         let mut watch = (threads.rank == 0).then(|| Watch::new(job.pace));
@@ -313,7 +315,7 @@ impl MeasuredRank<'_> {
 }
 
 /// What must be the same on every rank.
-fn facts(job: &MeasureJob) -> Vec<(String, String)> {
+fn facts(job: &MeasureJob, meshes: &Meshes) -> Vec<(String, String)> {
     let facts = [
         ("program version", env!("CARGO_PKG_VERSION").to_owned()),
         ("network", job.network.name().to_owned()),
@@ -321,6 +323,7 @@ fn facts(job: &MeasureJob) -> Vec<(String, String)> {
         ("mode", format!("{:?}", job.mode)),
         ("minibatch", job.minibatch.to_string()),
         ("strategy", job.strategy.to_string()),
+        ("groups of the layers", groups(&job.network, meshes)),
         ("link", format!("{:?}", job.link)),
         ("reproducible", job.reproducible.to_string()),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
@@ -329,12 +332,12 @@ fn facts(job: &MeasureJob) -> Vec<(String, String)> {
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The program of one rank, with initial parameters.
-fn bind(
+/// The plan, the same on all ranks, which must all call it.
+fn plan(
     job: &MeasureJob,
     threads: &Threads,
     comm: Option<&Communicator>,
-) -> Result<Arc<Program>, RunError> {
+) -> Result<Plan, RunError> {
     let (network, ranks) = (&job.network, job.n_ranks());
     let options = PlanOptions {
         minibatch: job.minibatch,
@@ -346,8 +349,13 @@ fn bind(
         reproducible: job.reproducible,
         clip: false,
     };
-    let plan = Plan::compile(Arc::clone(network), resolve_auto(network, options)?)?;
-    let store = Arc::new(ParameterStore::new(&plan, threads.rank, job.isa)?);
+    Ok(Plan::compile(Arc::clone(network), resolve_auto(network, options)?)?)
+}
+
+/// The program of one rank, with initial parameters.
+fn bind(job: &MeasureJob, rank: usize, plan: Plan) -> Result<Arc<Program>, RunError> {
+    let network = &job.network;
+    let store = Arc::new(ParameterStore::new(&plan, rank, job.isa)?);
     for layer in network.layers() {
         for param in &layer.params {
             let values = initial_values(SEED, layer, param);
