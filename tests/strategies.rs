@@ -28,20 +28,32 @@ fn train(more: &[&str]) -> (Vec<f64>, Vec<u8>) {
 
 #[track_caller]
 fn agrees(net: &str, batch: &str) {
+    let strategies = ["data", "model", "G=2", "auto"];
+    let runs = ["2", "3", "4", "5", "8"].map(|ranks| strategies.map(|strategy| (ranks, strategy)));
+    agrees_in(net, batch, runs.as_flattened());
+}
+
+/// Runs, each on some ranks by some strategy.
+#[track_caller]
+fn agrees_in(net: &str, batch: &str, runs: &[(&str, &str)]) {
     let common = ["--net", net, "--batch", batch, "--steps", "10", "--lr", "0.01"];
     let (expected, weights) = train(&common);
     assert_eq!(expected.len(), 10);
-    for ranks in ["2", "3", "4", "5", "8"] {
-        for strategy in ["data", "model", "G=2", "auto"] {
-            let more = [&common[..], &["--ranks", ranks, "--strategy", strategy]].concat();
-            let (got, split) = train(&more);
-            for (step, (a, b)) in got.iter().zip(&expected).enumerate() {
-                let close = (a - b).abs() <= 1e-5 * b.abs().max(1.0);
-                assert!(close, "{net} on {ranks} ranks, {strategy}: step {}: {a} {b}", step + 1);
-            }
-            assert_eq!(split.len(), weights.len(), "{net} on {ranks} ranks, {strategy}");
+    for (ranks, strategy) in runs {
+        let more = [&common[..], &["--ranks", ranks, "--strategy", strategy]].concat();
+        let (got, split) = train(&more);
+        for (step, (a, b)) in got.iter().zip(&expected).enumerate() {
+            let close = (a - b).abs() <= 1e-5 * b.abs().max(1.0);
+            assert!(close, "{net} on {ranks} ranks, {strategy}: step {}: {a} {b}", step + 1);
         }
+        assert_eq!(split.len(), weights.len(), "{net} on {ranks} ranks, {strategy}");
     }
+}
+
+/// All numbers of ranks: `cargo xtask agree`.
+#[test]
+fn alexnet_agrees_split_and_by_auto() {
+    agrees_in("alexnet", "13", &[("3", "model"), ("4", "auto")]);
 }
 
 #[test]
