@@ -78,6 +78,9 @@ pub(super) struct Args {
     /// Which exchange goes first: the one whose layer comes first in the next forward pass, or the one that was ready first
     #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
     exchange_order: ExchangeOrder,
+    /// Exchange small gradients together with those of the layers next to them, and new parameters likewise; the results are the same
+    #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
+    fuse_exchanges: Switch,
     /// Compare the ranks' copies of the parameters every K steps, and stop where they differ
     #[arg(long, value_name = "K")]
     check_replicas: Option<u64>,
@@ -119,6 +122,21 @@ impl From<ExchangeOrder> for ServiceOrder {
             ExchangeOrder::Priority => Self::Priority,
             ExchangeOrder::Fifo => Self::Fifo,
         }
+    }
+}
+
+/// Whether to do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Switch {
+    /// Do it
+    On,
+    /// Leave it
+    Off,
+}
+
+impl From<Switch> for bool {
+    fn from(switch: Switch) -> Self {
+        switch == Switch::On
     }
 }
 
@@ -195,6 +213,7 @@ impl Args {
             loader_threads: self.loader_threads,
             strategy,
             reproducible: self.reproducible,
+            bundle: self.fuse_exchanges.into(),
             exchange_order: self.exchange_order.into(),
             check_replicas: self.check_replicas,
             isa: inputs::isa()?,

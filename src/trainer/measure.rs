@@ -48,6 +48,9 @@ pub struct MeasureJob {
     pub strategy: Strategy,
     /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks.
     pub reproducible: bool,
+    /// Whether small gradients and parameters of several layers travel in one exchange
+    /// ([`PlanOptions::bundle`](lockstep_graph::PlanOptions)).
+    pub bundle: bool,
     /// Which of several exchanges goes first.
     pub exchange_order: ServiceOrder,
     /// How long.
@@ -313,6 +316,7 @@ fn facts(job: &MeasureJob) -> Vec<(String, String)> {
         ("minibatch", job.minibatch.to_string()),
         ("strategy", job.strategy.to_string()),
         ("reproducible", job.reproducible.to_string()),
+        ("fusion of exchanges", job.bundle.to_string()),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
         ("channel block", job.isa.lanes().to_string()),
     ];
@@ -329,10 +333,11 @@ fn bind(job: &MeasureJob, rank: usize) -> Result<Arc<Program>, RunError> {
         strategy: job.strategy.clone(),
         platform: Platform::default(),
         fuse: true,
+        bundle: job.bundle,
         reproducible: job.reproducible,
         clip: false,
     };
-    let plan = Plan::compile(Arc::clone(network), resolve_auto(network, options)?)?;
+    let plan = Plan::compile(Arc::clone(network), resolve_auto(network, options, job.isa)?)?;
     let store = Arc::new(ParameterStore::new(&plan, rank, job.isa)?);
     for layer in network.layers() {
         for param in &layer.params {
@@ -406,6 +411,7 @@ mod tests {
             isa: Isa::detect(),
             strategy: Strategy::Data,
             reproducible: false,
+            bundle: true,
             exchange_order: ServiceOrder::default(),
             pace: Pace { warm_up: 2, runs: 2, run: Stretch::Steps(4) },
         }

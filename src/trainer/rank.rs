@@ -167,10 +167,11 @@ impl Rank<'_> {
             strategy: options.strategy.clone(),
             platform: Platform::default(),
             fuse: true,
+            bundle: options.bundle,
             reproducible: options.reproducible,
             clip: options.sgd.clip_norm.is_some(),
         };
-        let train = resolve_auto(network, train)?;
+        let train = resolve_auto(network, train, options.isa)?;
         let score = PlanOptions { mode: Mode::Score, ..train.clone() };
         let mut plans = vec![Plan::compile(Arc::clone(network), train)?];
         if self.test_data().is_some() {

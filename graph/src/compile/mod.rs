@@ -1,12 +1,14 @@
 //! From a network to a plan: batch, ranks and strategy chosen, tasks priced, dependencies derived.
 
 mod backward;
+mod bundles;
 mod forward;
 mod fusion;
 mod lowering;
 mod meshes;
 mod plan;
 mod strategy;
+mod updates;
 
 pub use fusion::Fusion;
 pub use meshes::Meshes;

@@ -2,20 +2,24 @@
 
 mod bind;
 mod blocks;
+mod description;
 mod exchange;
 mod kernel;
 mod links;
+mod places;
 mod redistribution;
 mod run;
 mod run_loss;
 mod run_update;
 mod slices;
 mod store;
+mod traffic;
 mod update;
 
 pub use bind::{BindOptions, Program};
-pub(crate) use exchange::priority;
+pub(crate) use description::priority;
 pub(crate) use links::{Links, links};
 pub(crate) use run::Scratch;
 pub(crate) use store::Lease;
 pub use store::ParameterStore;
+pub use traffic::{Traffic, price_exchanges};

@@ -6,6 +6,7 @@ use lockstep_graph::{
     Linear, Mode, Network, NetworkBuilder, Plan, PlanOptions, Platform, SoftmaxCrossEntropy,
     Strategy, zoo,
 };
+use lockstep_ops::Isa;
 use proptest::prelude::*;
 
 use super::{
@@ -115,7 +116,7 @@ fn the_best_strategy_is_the_fastest_or_the_planners() {
         let options =
             PlanOptions { minibatch, ranks, mode, strategy, platform, ..PlanOptions::default() };
         let simulator = SimulatorOptions::new(platform);
-        let all = compare_strategies(&network, &options, &simulator).unwrap();
+        let all = compare_strategies(&network, &options, &simulator, Isa::detect()).unwrap();
         let divisors = (1..=ranks).filter(|g| ranks % g == 0).count();
         assert_eq!(all.len(), 1 + divisors);
         let least = all.iter().map(|c| c.step.step_s).fold(f64::INFINITY, f64::min);
@@ -123,10 +124,10 @@ fn the_best_strategy_is_the_fastest_or_the_planners() {
         // The planner keeps its word: little is faster than what it chose, of whose parts in flight it knows less than the graph.
         let auto = all.iter().find(|c| c.strategy == Strategy::Auto).unwrap();
         assert!(auto.step.step_s <= least * 1.08, "{name}");
-        let resolved = resolve_auto(&network, options).unwrap();
+        let resolved = resolve_auto(&network, options, Isa::detect()).unwrap();
         assert_eq!(resolved.strategy, all[0].strategy);
         let fixed = PlanOptions { strategy: Strategy::Groups(2), ..resolved };
-        assert_eq!(resolve_auto(&network, fixed.clone()).unwrap(), fixed);
+        assert_eq!(resolve_auto(&network, fixed.clone(), Isa::detect()).unwrap(), fixed);
     }
 }
 

@@ -15,7 +15,7 @@ use super::shares::{Shares, TaskRow};
 use super::yardstick::Peak;
 use super::{Common, median};
 use crate::cli::console::{self, Console};
-use crate::cli::train::ExchangeOrder;
+use crate::cli::train::{ExchangeOrder, Switch};
 use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench net`.
@@ -57,6 +57,9 @@ pub(super) struct Args {
     /// Which exchange goes first, as for `lockstep train`
     #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
     exchange_order: ExchangeOrder,
+    /// Exchange small gradients together with those of the layers next to them, as for `lockstep train`
+    #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
+    fuse_exchanges: Switch,
     /// Tell the time of every task, the longest first
     #[arg(long)]
     layers: bool,
@@ -169,6 +172,7 @@ fn job(args: &Args) -> Result<MeasureJob, RunError> {
         isa: inputs::isa()?,
         strategy,
         reproducible: args.reproducible,
+        bundle: args.fuse_exchanges.into(),
         exchange_order: args.exchange_order.into(),
         // At least one step comes before the first timed one: a step lasts from one report to the next.
         pace: Pace { warm_up: args.warm_up.max(1), runs: args.common.runs, run },
