@@ -175,6 +175,7 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Graph(_)
+            | Self::Schedule(ScheduleError::Plan(_))
             | Self::Isa(_)
             | Self::UnknownSchedule { .. }
             | Self::Flag { .. }

@@ -35,10 +35,21 @@ impl Region {
         Region { ptr: words.as_mut_ptr(), len: words.len() }
     }
 
-    /// A region of so many elements that is described, never served.
-    #[cfg(test)]
-    pub(crate) fn of_length(len: usize) -> Region {
+    /// A region of so many elements without memory, to tell what an exchange would send ([`crate::Exchange::bytes_sent`]). An
+    /// exchange of it must never be submitted: nobody can keep the promise of [`Region::new`] for it.
+    #[must_use]
+    pub fn described(len: usize) -> Region {
         Region { ptr: std::ptr::dangling_mut(), len }
+    }
+
+    /// Some elements of the region as one of their own.
+    ///
+    /// # Panics
+    /// The range is not in the region.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> Region {
+        assert!(range.start <= range.end && range.end <= self.len, "range outside the region");
+        Region { ptr: self.ptr.wrapping_add(range.start), len: range.len() }
     }
 
     /// Elements.

@@ -55,6 +55,8 @@ pub struct Platform {
     pub link_bytes_per_s: f64,
     /// Seconds a message takes whatever its size.
     pub link_latency_s: f64,
+    /// Part by which the bytes of a message take longer for each further rank that sends to the same one at the same time.
+    pub link_congestion: f64,
 }
 
 impl Default for Platform {
@@ -64,6 +66,7 @@ impl Default for Platform {
             bytes_per_s: 20e9,
             link_bytes_per_s: 125e6,
             link_latency_s: 50e-6,
+            link_congestion: 0.0,
         }
     }
 }
@@ -90,6 +93,7 @@ mod tests {
             bytes_per_s: 10.0,
             link_bytes_per_s: 5.0,
             link_latency_s: 2.0,
+            link_congestion: 0.0,
         };
         let close = |got: f64, want: f64| assert!((got - want).abs() < 1e-12, "{got} {want}");
         close(platform.seconds(&Price::compute(200.0, 10.0)), 2.0);

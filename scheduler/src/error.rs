@@ -1,6 +1,7 @@
 //! Why a program could not be bound or a run did not end well.
 
 use lockstep_comm::CommError;
+use lockstep_graph::GraphError;
 use lockstep_ops::ShapeError;
 
 /// Why the scheduler gave up.
@@ -15,6 +16,9 @@ pub enum ScheduleError {
         /// What is wrong with its shape.
         source: ShapeError,
     },
+    /// The network cannot be compiled as it was asked for.
+    #[error(transparent)]
+    Plan(#[from] GraphError),
     /// A task's code panicked. The message is the panic's; the run was stopped.
     #[error("task {task} of step {step} panicked: {message}")]
     TaskPanicked {

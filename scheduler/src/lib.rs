@@ -7,6 +7,7 @@
 //! | one rank's threads | [`Executor`], [`WorkerConfig`] |
 //! | what handing out work costs | [`Executor::drill`] |
 //! | what an iteration will take, without running it | [`simulator`] |
+//! | what a rank will send | [`Traffic`] |
 //! | where minibatches come from | [`Feed`], [`Iteration`] |
 //!
 //! A compute task is a number of blocks. Ready tasks stand on a board in priority order; workers claim blocks with one
@@ -38,5 +39,5 @@ pub use error::{ScheduleError, panic_message};
 pub use executor::{Executor, Feed, Router};
 pub use iteration::{Iteration, IterationReport, LocalSamples};
 pub use lockstep_ops::flush_denormals;
-pub use program::{BindOptions, ParameterStore, Program, ServedExchange};
+pub use program::{BindOptions, ParameterStore, Program, ServedExchange, Traffic, price_exchanges};
 pub use workers::{StepHook, WorkerConfig};

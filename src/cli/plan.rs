@@ -10,10 +10,11 @@ use lockstep::RunError;
 use lockstep::graph::{self, Layer, LayerKind, Mode, Plan, PlanOptions, Strategy, TaskKind};
 use lockstep::ops::blocking::{Blocking, CacheBudget, ConvShape, search};
 use lockstep::ops::{Conv2d, Conv2dDesc, Isa, Layout, Linear, LinearDesc, ShapeError, peak};
-use lockstep::scheduler::{Cores, ScheduleError, detect_caches};
+use lockstep::scheduler::{Cores, ScheduleError, detect_caches, price_exchanges};
 use serde::Serialize;
 
 use super::sharing::{MachineArgs, Sharing, strategy_name};
+use super::train::Switch;
 use super::{at_least_one, inputs};
 
 /// How long the peak and the bandwidth are measured, each.
@@ -37,6 +38,9 @@ pub(super) struct Args {
     /// How the ranks share the work: data, model, G=n (n groups), auto or a .json file with one of these a layer
     #[arg(long, default_value = "data", value_name = "STRATEGY")]
     strategy: String,
+    /// Exchange small gradients together with those of the layers next to them, as `lockstep train` does
+    #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
+    fuse_exchanges: Switch,
     /// Compute threads of a rank [default: by cores]
     #[arg(long, value_name = "W")]
     workers: Option<usize>,
@@ -119,16 +123,20 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         strategy: args.strategy.parse::<Strategy>()?,
         platform,
         fuse: true,
+        bundle: args.fuse_exchanges.into(),
         ..PlanOptions::default()
     };
     let network = inputs::network(&args.net)?;
-    let strategies = args.machine.compare(&network, &options)?;
+    let strategies = args.machine.compare(&network, &options, isa)?;
     if let (Strategy::Auto, Some(best)) = (&options.strategy, strategies.first()) {
         options.strategy = best.strategy.clone();
     }
-    let plan = Plan::compile(network, options)?;
+    let mut plan = Plan::compile(network, options)?;
+    price_exchanges(&mut plan, 0, isa)?;
     let mut planned = Planned::new(&plan, isa, workers)?;
-    planned.sharing = (args.ranks > 1).then(|| Sharing::new(&plan, &args.machine, &strategies));
+    if args.ranks > 1 {
+        planned.sharing = Some(Sharing::new(&plan, isa, &args.machine, &strategies)?);
+    }
     planned.print();
     let Some(path) = &args.json else { return Ok(()) };
     let text = serde_json::to_string_pretty(&planned).expect("a plan holds numbers and names");

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use clap::{Args as ClapArgs, ValueEnum};
 use lockstep::RunError;
 use lockstep::graph::balance::{LayerChoice, choose_groups};
-use lockstep::graph::{Layer, LayerKind, Mesh, Network, Plan, PlanOptions, Platform};
+use lockstep::graph::{Layer, LayerKind, Mesh, Network, Plan, PlanOptions, Platform, TaskKind};
+use lockstep::ops::Isa;
+use lockstep::scheduler::Traffic;
 use lockstep::scheduler::simulator::{
     Candidate, LayerTimes, ServiceOrder, SimulatedStep, SimulatorOptions, compare_strategies,
     simulate,
@@ -74,6 +76,7 @@ impl MachineArgs {
             bytes_per_s: gbytes * 1e9,
             link_bytes_per_s: bytes_per_s,
             link_latency_s: latency_s,
+            link_congestion: link.congestion,
         })
     }
 
@@ -82,11 +85,12 @@ impl MachineArgs {
         &self,
         network: &Arc<Network>,
         options: &PlanOptions,
+        isa: Isa,
     ) -> Result<Vec<Candidate>, RunError> {
         if options.ranks == 1 {
             return Ok(Vec::new());
         }
-        Ok(compare_strategies(network, options, &self.options(options.platform))?)
+        Ok(compare_strategies(network, options, &self.options(options.platform), isa)?)
     }
 
     fn options(&self, platform: Platform) -> SimulatorOptions {
@@ -104,8 +108,10 @@ pub(super) struct Sharing {
     link_gbit: f64,
     latency_us: f64,
     layers: Vec<Row>,
-    /// Of one rank, in a step.
+    /// Of rank 0, in a step.
     sent_bytes: f64,
+    /// Of every rank.
+    rank_sent_bytes: Vec<u64>,
     messages: f64,
     compute_ms: f64,
     exchange_ms: f64,
@@ -116,6 +122,8 @@ pub(super) struct Sharing {
     efficiency: f64,
     /// What a step would take otherwise, best first.
     strategies: Vec<StrategyRow>,
+    /// Layers whose gradients and parameters are exchanged together, most urgent first.
+    bundles: Vec<Vec<String>>,
 }
 
 /// A strategy for all layers; `auto` is the planner's choice layer by layer.
@@ -144,7 +152,13 @@ struct Row {
 }
 
 impl Sharing {
-    pub(super) fn new(plan: &Plan, args: &MachineArgs, strategies: &[Candidate]) -> Self {
+    /// Of a plan whose exchanges are priced for rank 0.
+    pub(super) fn new(
+        plan: &Plan,
+        isa: Isa,
+        args: &MachineArgs,
+        strategies: &[Candidate],
+    ) -> Result<Self, RunError> {
         let options = plan.options();
         let platform = options.platform;
         let step = simulate(plan.tasks(), &args.options(platform));
@@ -163,12 +177,15 @@ impl Sharing {
             step_ms: candidate.step.step_s * 1e3,
             sent_bytes: candidate.step.bytes_sent,
         });
+        let sent = |rank| Ok(Traffic::new(plan, rank, isa)?.bytes_sent(options.minibatch)?);
+        let rank_sent_bytes = (0..options.ranks).map(sent).collect::<Result<_, RunError>>()?;
         let SimulatedStep { step_s, compute_s, exchange_s, bytes_sent, messages, .. } = step;
-        Self {
+        Ok(Self {
             link_gbit: thousandths(platform.link_bytes_per_s / 125e6),
             latency_us: thousandths(platform.link_latency_s * 1e6),
             layers: rows,
             sent_bytes: bytes_sent,
+            rank_sent_bytes,
             messages,
             compute_ms: compute_s * 1e3,
             exchange_ms: exchange_s * 1e3,
@@ -177,7 +194,8 @@ impl Sharing {
             step_ms: step_s * 1e3,
             efficiency: step.efficiency(),
             strategies: strategies.collect(),
-        }
+            bundles: bundles(plan),
+        })
     }
 
     pub(super) fn print(&self) {
@@ -212,6 +230,14 @@ impl Sharing {
             self.messages,
             self.efficiency * 100.0
         );
+        if let (Some(least), Some(most)) =
+            (self.rank_sent_bytes.iter().min(), self.rank_sent_bytes.iter().max())
+        {
+            println!("bytes sent a step, padding included: {least} to {most} a rank");
+        }
+        for bundle in &self.bundles {
+            println!("exchanged together, in the row of the first: {}", bundle.join(" "));
+        }
         let others = self.strategies.iter().map(|row| {
             let StrategyRow { strategy, step_ms, sent_bytes } = row;
             format!("{strategy} {step_ms:.3} ms ({:.1} MB)", sent_bytes / 1e6)
@@ -221,6 +247,14 @@ impl Sharing {
             println!("{}: {}", row.layer, row.why);
         }
     }
+}
+
+/// The layers of every part-reduce of several.
+fn bundles(plan: &Plan) -> Vec<Vec<String>> {
+    let graph = plan.tasks();
+    let shared = graph.tasks().filter(|t| t.kind == TaskKind::PartReduce && t.reads.len() > 1);
+    let layer = |&tensor| plan.network().layer(graph.tensor(tensor).layer).name.clone();
+    shared.map(|task| task.reads.iter().map(layer).collect()).collect()
 }
 
 fn print_row(layer: &str, strategy: &str, mesh: &str, numbers: [f64; 5]) {

@@ -82,6 +82,9 @@ pub(super) struct Args {
     /// it [default: 1 Gbit/s, 50 us]
     #[arg(long, value_name = "FILE")]
     link: Option<PathBuf>,
+    /// Exchange small gradients together with those of the layers next to them, and new parameters likewise; the results are the same
+    #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
+    fuse_exchanges: Switch,
     /// Compare the ranks' copies of the parameters every K steps, and stop where they differ
     #[arg(long, value_name = "K")]
     check_replicas: Option<u64>,
@@ -123,6 +126,21 @@ impl From<ExchangeOrder> for ServiceOrder {
             ExchangeOrder::Priority => Self::Priority,
             ExchangeOrder::Fifo => Self::Fifo,
         }
+    }
+}
+
+/// Whether to do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Switch {
+    /// Do it
+    On,
+    /// Leave it
+    Off,
+}
+
+impl From<Switch> for bool {
+    fn from(switch: Switch) -> Self {
+        switch == Switch::On
     }
 }
 
@@ -199,6 +217,7 @@ impl Args {
             loader_threads: self.loader_threads,
             strategy,
             reproducible: self.reproducible,
+            bundle: self.fuse_exchanges.into(),
             exchange_order: self.exchange_order.into(),
             link: inputs::link(self.link.as_deref())?,
             check_replicas: self.check_replicas,

@@ -44,7 +44,7 @@ pub(super) fn isolate(
 
 /// What was counted of a program's exchanges, beside their times alone.
 pub(super) fn exchange_times(program: &Program, alone: &[Duration]) -> Vec<ExchangeTimes> {
-    let served = program.exchanges().into_iter().zip(alone);
+    let served = program.served().into_iter().zip(alone);
     served
         .map(|(exchange, &alone)| ExchangeTimes {
             name: exchange.name.to_owned(),

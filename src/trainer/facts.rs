@@ -39,6 +39,7 @@ pub(super) fn facts(job: &Job, meshes: &Meshes) -> Vec<(String, String)> {
         ("clipping", format!("{:?}", sgd.clip_norm)),
         ("reproducible", options.reproducible.to_string()),
         ("link", format!("{:?}", options.link)),
+        ("fusion of exchanges", options.bundle.to_string()),
         ("replica checks", format!("{:?}", options.check_replicas)),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
         ("channel block", options.isa.lanes().to_string()),

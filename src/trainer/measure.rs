@@ -51,6 +51,9 @@ pub struct MeasureJob {
     pub strategy: Strategy,
     /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks.
     pub reproducible: bool,
+    /// Whether small gradients and parameters of several layers travel in one exchange
+    /// ([`PlanOptions::bundle`](lockstep_graph::PlanOptions)).
+    pub bundle: bool,
     /// Which of several exchanges goes first.
     pub exchange_order: ServiceOrder,
     /// The link between ranks, by which algorithms and the strategy `auto` are chosen.
@@ -326,6 +329,7 @@ fn facts(job: &MeasureJob, meshes: &Meshes) -> Vec<(String, String)> {
         ("groups of the layers", groups(&job.network, meshes)),
         ("link", format!("{:?}", job.link)),
         ("reproducible", job.reproducible.to_string()),
+        ("fusion of exchanges", job.bundle.to_string()),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
         ("channel block", job.isa.lanes().to_string()),
     ];
@@ -346,10 +350,11 @@ fn plan(
         strategy: job.strategy.clone(),
         platform: platform(comm, threads.workers, job.isa, &job.link)?,
         fuse: true,
+        bundle: job.bundle,
         reproducible: job.reproducible,
         clip: false,
     };
-    Ok(Plan::compile(Arc::clone(network), resolve_auto(network, options)?)?)
+    Ok(Plan::compile(Arc::clone(network), resolve_auto(network, options, job.isa)?)?)
 }
 
 /// The program of one rank, with initial parameters.
@@ -362,7 +367,7 @@ fn bind(job: &MeasureJob, rank: usize, plan: Plan) -> Result<Arc<Program>, RunEr
             store.import(network, layer.id, &param.name, &values)?;
         }
     }
-    let options = BindOptions { decay_all: true, link: job.link, ..BindOptions::default() };
+    let options = BindOptions { decay_all: true, ..BindOptions::default() };
     let mut programs = Program::bind(vec![plan], &store, &options)?;
     Ok(Arc::new(programs.pop().expect("one program a plan")))
 }
@@ -428,6 +433,7 @@ mod tests {
             isa: Isa::detect(),
             strategy: Strategy::Data,
             reproducible: false,
+            bundle: true,
             exchange_order: ServiceOrder::default(),
             link: LinkModel::default(),
             pace: Pace { warm_up: 2, runs: 2, run: Stretch::Steps(4) },

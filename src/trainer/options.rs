@@ -119,6 +119,9 @@ pub struct RunOptions {
     /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks
     /// ([`PlanOptions::reproducible`](lockstep_graph::PlanOptions)).
     pub reproducible: bool,
+    /// Whether small gradients and parameters of several layers travel in one exchange
+    /// ([`PlanOptions::bundle`](lockstep_graph::PlanOptions)).
+    pub bundle: bool,
     /// Which of several exchanges goes first.
     pub exchange_order: ServiceOrder,
     /// The link between ranks, by which algorithms and the strategy `auto` are chosen; the same on all ranks.
@@ -154,6 +157,7 @@ impl Default for RunOptions {
             loader_threads: 1,
             strategy: Strategy::Data,
             reproducible: false,
+            bundle: true,
             exchange_order: ServiceOrder::default(),
             link: LinkModel::default(),
             check_replicas: None,

@@ -40,5 +40,6 @@ pub(super) fn platform(
         bytes_per_s: workers * BYTES_PER_WORKER,
         link_bytes_per_s: 1.0 / link.seconds_per_byte,
         link_latency_s: link.latency,
+        link_congestion: link.congestion,
     })
 }

@@ -181,10 +181,11 @@ impl Rank<'_> {
             strategy: options.strategy.clone(),
             platform: self.platform()?,
             fuse: true,
+            bundle: options.bundle,
             reproducible: options.reproducible,
             clip: options.sgd.clip_norm.is_some(),
         };
-        let train = resolve_auto(network, train)?;
+        let train = resolve_auto(network, train, options.isa)?;
         let score = PlanOptions { mode: Mode::Score, ..train.clone() };
         let mut plans = vec![Plan::compile(Arc::clone(network), train)?];
         if self.test_data().is_some() {
@@ -203,7 +204,6 @@ impl Rank<'_> {
         let bind = lockstep_scheduler::BindOptions {
             decay_all: options.sgd.decay == super::options::Decay::All,
             clip_norm: options.sgd.clip_norm,
-            link: options.link,
         };
         let mut programs = Program::bind(plans, store, &bind)?.into_iter().map(Arc::new);
         let train = programs.next().expect("one program a plan");

@@ -118,6 +118,7 @@ impl Run {
                 strategy: self.strategy.clone(),
                 platform: Platform::default(),
                 fuse: true,
+                bundle: true,
                 reproducible: self.reproducible,
                 clip: false,
             },

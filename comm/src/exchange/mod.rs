@@ -302,6 +302,12 @@ impl Exchange {
         self.outgoing.iter().map(Route::bytes).sum()
     }
 
+    /// Messages that one submission sends to other ranks, before they are cut into chunks.
+    #[must_use]
+    pub fn messages_sent(&self) -> usize {
+        self.outgoing.len()
+    }
+
     /// Payload bytes that one submission receives from other ranks.
     #[must_use]
     pub fn bytes_received(&self) -> u64 {

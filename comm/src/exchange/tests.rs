@@ -88,7 +88,7 @@ fn bytes_are_those_of_other_ranks() {
 fn chunks_beyond_two_to_the_31_elements_are_counted_in_full() {
     // Nothing is allocated: a description holds ranges alone.
     let huge = 3_usize << 31;
-    let data = Region::of_length(huge);
+    let data = Region::described(huge);
     let strips = one_each(&[0..huge / 2, huge / 2..huge]);
     let exchange = Exchange::part_broadcast(LABEL, data, &[0, 1], &strips, Algorithm::Direct);
     let exchange = exchange.expect("valid");

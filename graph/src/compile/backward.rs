@@ -1,8 +1,9 @@
-//! The backward pass, the exchanges and the updates, as tasks.
+//! The backward pass as tasks.
 //!
 //! Layers are walked in reverse order. For each: the terms of its output's gradient are summed where there are
-//! several, the weight gradient is computed, then the data gradient, then follow the exchange and the update. The
-//! weight gradient comes first in this order so that its exchange travels while the data gradient is computed.
+//! several, the weight gradient is computed, then the data gradient, then follow the exchange and the update
+//! (`updates.rs`). The weight gradient comes first in this order so that its exchange travels while the data gradient is
+//! computed.
 //!
 //! Where the gradient of an activation function is folded into the task that writes the gradient of its output
 //! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
@@ -10,8 +11,7 @@
 
 use std::ops::Range;
 
-use super::lowering::{Lowering, Operands, Reduced, SQUARES, VALUE_BYTES};
-use super::plan::Mode;
+use super::lowering::{Lowering, Operands, VALUE_BYTES};
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind, Statistics};
 use crate::task::{SamplePart, TaskKind, TensorId, TensorRole};
@@ -19,6 +19,7 @@ use crate::task::{SamplePart, TaskKind, TensorId, TensorRole};
 impl Lowering<'_> {
     /// Emits everything after the loss.
     pub(super) fn backward(&mut self, loss: LayerId) {
+        self.bundle(loss);
         for layer in self.network.layers().iter().rev() {
             if layer.id == loss || !self.layers[layer.id.index()].needs_gradient {
                 continue;
@@ -251,69 +252,6 @@ impl Lowering<'_> {
         let price = Price::compute(0.0, 2.0 * self.parameter_bytes(layer));
         self.emit(layer, TaskKind::PackWeights, Operands::new([parameters], [packed]), price);
         packed
-    }
-
-    /// Emits the part-reduce of a layer's gradient, and its update unless that has to wait for all gradients.
-    fn exchange_and_update(&mut self, layer: &Layer, gradient: TensorId) {
-        if self.mesh(layer.id).groups() > 1 {
-            let operands = Operands::new([gradient], [gradient]);
-            let price = self.strip_exchange(layer);
-            self.emit(layer, TaskKind::PartReduce, operands, price);
-        }
-        if self.options.clip {
-            let squares = self.tensor(layer, TensorRole::GradientSquares);
-            let strip = self.strip_bytes(layer);
-            let price = Price::compute(2.0 * strip / VALUE_BYTES, strip);
-            let operands = Operands::new([gradient], [squares]);
-            self.emit(layer, TaskKind::GradientSquares, operands, price);
-            self.reduced.push(Reduced { layer: layer.id, gradient, squares });
-        } else {
-            self.update(layer, gradient, None);
-        }
-    }
-
-    /// Emits the norm of all gradients together, then all updates.
-    fn clipped_updates(&mut self, loss: LayerId) {
-        let loss = self.network.layer(loss);
-        let reduced = std::mem::take(&mut self.reduced);
-        let local = self.tensor(loss, TensorRole::LocalSquares);
-        let operands = Operands::new(reduced.iter().map(|r| r.squares), [local]);
-        self.emit(loss, TaskKind::MergeSquares, operands, Price::default());
-        let peers = (self.ranks(), SQUARES as f64);
-        let norm = self.gather(loss, local, TensorRole::GatheredSquares, peers);
-        for Reduced { layer, gradient, .. } in reduced {
-            self.update(self.network.layer(layer), gradient, Some(norm));
-        }
-    }
-
-    /// Emits the update of the owned strip and its part-broadcast.
-    fn update(&mut self, layer: &Layer, gradient: TensorId, norm: Option<TensorId>) {
-        let parameters = self.layers[layer.id.index()].parameters;
-        let parameters = parameters.expect("a layer with a parameter gradient has parameters");
-        let mut writes = vec![parameters];
-        if self.options.mode == (Mode::Train { momentum: true }) {
-            writes.push(self.tensor(layer, TensorRole::Velocity));
-        }
-        let strip = self.strip_bytes(layer);
-        let price = Price::compute(4.0 * strip / VALUE_BYTES, 5.0 * strip);
-        let reads = [Some(gradient), norm].into_iter().flatten();
-        self.emit(layer, TaskKind::Update, Operands::new(reads, writes), price);
-        if self.mesh(layer.id).groups() > 1 {
-            let operands = Operands::new([parameters], [parameters]);
-            let price = self.strip_exchange(layer);
-            self.emit(layer, TaskKind::PartBroadcast, operands, price);
-        }
-    }
-
-    /// Bytes of the part of a layer's parameters that a rank owns.
-    fn strip_bytes(&self, layer: &Layer) -> f64 {
-        self.parameter_bytes(layer) / self.mesh(layer.id).groups() as f64
-    }
-
-    /// What a rank sends in a part-reduce, and again in a part-broadcast, of a layer's parameters.
-    fn strip_exchange(&self, layer: &Layer) -> Price {
-        let others = self.mesh(layer.id).groups() as f64 - 1.0;
-        Price::exchange(self.strip_bytes(layer) * others, others)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::fusion::Fusion;
 use super::meshes::{Meshes, is_splittable};
 use super::plan::{Mode, PlanOptions, REPRODUCIBLE_SLICES};
+use super::updates::Pending;
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, Statistics};
 use crate::network::Network;
@@ -54,16 +55,8 @@ pub(super) struct Lowering<'a> {
     copies: BTreeMap<(TensorId, CopyKey), TensorId>,
     /// The labels of the samples that this rank loads, where others need them.
     pub(super) labels: Option<TensorId>,
-    /// Gradients that wait for the norm of all of them.
-    pub(super) reduced: Vec<Reduced>,
-}
-
-/// A layer's summed gradient, before its update.
-#[derive(Debug)]
-pub(super) struct Reduced {
-    pub(super) layer: LayerId,
-    pub(super) gradient: TensorId,
-    pub(super) squares: TensorId,
+    /// Gradients on their way to their updates.
+    pub(super) pending: Pending,
 }
 
 /// Groups, and whether every member has all features.
@@ -92,7 +85,7 @@ impl<'a> Lowering<'a> {
             layers,
             copies,
             labels: None,
-            reduced: Vec::new(),
+            pending: Pending::default(),
         }
     }
 
@@ -388,7 +381,7 @@ impl<'a> Lowering<'a> {
         self.builder.task(NewTask { kind, layer, name, reads, writes, part, in_place, price });
     }
 
-    fn emit_named(
+    pub(super) fn emit_named(
         &mut self,
         layer: &Layer,
         kind: TaskKind,

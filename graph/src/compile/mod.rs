@@ -1,6 +1,7 @@
 //! From a network to a plan: batch, ranks and strategy chosen, tasks priced, dependencies derived.
 
 mod backward;
+mod bundles;
 mod forward;
 mod fusion;
 mod lowering;
@@ -8,6 +9,7 @@ mod meshes;
 mod parts;
 mod plan;
 mod strategy;
+mod updates;
 
 pub use fusion::Fusion;
 pub use meshes::Meshes;

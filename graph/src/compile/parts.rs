@@ -11,8 +11,8 @@ use crate::network::Network;
 use crate::placement::Mesh;
 use crate::task::SamplePart;
 
-/// Parts of the samples of each member, where they suffice: one to travel while one is computed.
-const MEMBER_PARTS: usize = 2;
+/// Parts at most: with each the messages of every exchange, and their latencies, come once more.
+const MOST_PARTS: usize = 4;
 
 /// Samples that a part of a split layer has at least; smaller products are slow, and every message has its latency.
 const PART_SAMPLES: usize = 32;
@@ -23,8 +23,8 @@ pub(super) fn choose(network: &Network, meshes: &[Mesh], minibatch: usize) -> Ve
     for layer in network.layers() {
         let mesh = meshes[layer.id.index()];
         if mesh.members() > 1 && is_vector(layer) && is_sample_by_sample(&layer.kind) {
-            let most = mesh.members() * MEMBER_PARTS;
-            parts[layer.id.index()] = (minibatch / mesh.groups() / PART_SAMPLES).clamp(1, most);
+            parts[layer.id.index()] =
+                (minibatch / mesh.groups() / PART_SAMPLES).clamp(1, MOST_PARTS);
         }
     }
     for layer in network.layers() {

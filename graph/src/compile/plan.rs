@@ -41,6 +41,9 @@ pub struct PlanOptions {
     /// Whether activations and their gradients are computed by the tasks next to them ([`Fusion`]). The values are the
     /// same to the bit; the store that the plan is bound to must have been made alike.
     pub fuse: bool,
+    /// Whether small gradients are exchanged together with those of the layers next to them, and new parameters likewise. The
+    /// values are the same to the bit; what travels is the same but for the number of messages.
+    pub bundle: bool,
     /// Whether the bits are to be the same for every number of ranks that divides [`REPRODUCIBLE_SLICES`]: gradients and
     /// statistics are computed over so many slices of the minibatch and summed in a fixed tree. Data parallelism alone has it.
     pub reproducible: bool,
@@ -49,7 +52,7 @@ pub struct PlanOptions {
 }
 
 impl Default for PlanOptions {
-    /// One sample on one rank, trained with momentum and fused.
+    /// One sample on one rank, trained with momentum, fused and bundled.
     fn default() -> Self {
         Self {
             minibatch: 1,
@@ -58,6 +61,7 @@ impl Default for PlanOptions {
             strategy: Strategy::Data,
             platform: Platform::default(),
             fuse: true,
+            bundle: true,
             reproducible: false,
             clip: false,
         }

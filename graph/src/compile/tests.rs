@@ -23,6 +23,7 @@ fn compile_with(network: Network, ranks: usize, mode: Mode, fuse: bool) -> Plan 
         strategy: Strategy::Data,
         platform: Platform::default(),
         fuse,
+        bundle: false,
         ..PlanOptions::default()
     };
     Plan::compile(Arc::new(network), options).unwrap()
@@ -310,4 +311,93 @@ fn empty_minibatches_and_networks_without_a_loss_are_refused() {
         refused.to_string(),
         GraphError::NoLoss { network: "headless".to_owned() }.to_string()
     );
+}
+
+/// The part-reduces of a network on so many ranks with 32 samples each, in the order in which they can begin; as many part-broadcasts
+/// of the same layers follow.
+fn exchanges(network: &Network, ranks: usize, bundle: bool) -> Vec<String> {
+    let options = PlanOptions { minibatch: 32 * ranks, ranks, bundle, ..PlanOptions::default() };
+    let plan = Plan::compile(Arc::new(network.clone()), options).unwrap();
+    let of = |pass: &str| -> Vec<String> {
+        names(&plan).iter().filter_map(|name| Some(name.strip_suffix(pass)?.to_owned())).collect()
+    };
+    assert_eq!(of(".part_reduce"), of(".part_broadcast"));
+    of(".part_reduce")
+}
+
+#[test]
+fn a_convolution_and_its_normalization_are_exchanged_together() {
+    let network = zoo::by_name("small-resnet").unwrap();
+    assert_eq!(exchanges(&network, 2, false).len(), 17);
+    let together = exchanges(&network, 2, true);
+    assert_eq!(together.len(), 7, "{together:?}");
+    // The first layers come last and are needed first: nobody else is with them.
+    assert_eq!(together.last().unwrap(), "conv");
+    let network = zoo::by_name("resnet50").unwrap();
+    assert_eq!(exchanges(&network, 2, false).len(), 107);
+    let together = exchanges(&network, 2, true);
+    assert_eq!(together.len(), 58, "{together:?}");
+    // Large layers have their own exchange but for what is small beside them.
+    assert!(together.contains(&"fc".to_owned()), "{together:?}");
+}
+
+#[test]
+fn the_more_messages_an_exchange_has_the_more_layers_share_it() {
+    let network = zoo::lenet().unwrap();
+    for (ranks, expected) in [
+        // A hundred kilobytes of the second convolution are gone before the first one's gradient is there.
+        (2, vec!["fc2", "fc1", "conv2", "conv1"]),
+        (8, vec!["fc1+fc2", "conv2", "conv1"]),
+        (32, vec!["conv1+3 more"]),
+    ] {
+        assert_eq!(exchanges(&network, ranks, true), expected, "{ranks} ranks");
+        assert_eq!(exchanges(&network, ranks, false).len(), 4);
+    }
+}
+
+#[test]
+fn a_bundle_is_reduced_when_its_last_gradient_is_there_and_broadcast_after_all_its_updates() {
+    for clip in [false, true] {
+        let options = PlanOptions { minibatch: 256, ranks: 8, clip, ..PlanOptions::default() };
+        let plan = Plan::compile(Arc::new(zoo::lenet().unwrap()), options).unwrap();
+        for layer in ["fc1", "fc2"] {
+            let update = format!("{layer}.update");
+            assert!(has_edge(
+                &plan,
+                &format!("{layer}.backward_weights"),
+                "fc1+fc2.part_reduce",
+                false
+            ));
+            assert!(has_edge(&plan, "fc1+fc2.part_reduce", &update, false));
+            assert!(has_edge(&plan, &update, "fc1+fc2.part_broadcast", false));
+        }
+        assert!(
+            has_edge(&plan, "fc1+fc2.part_broadcast", "fc1+relu3.forward", true),
+            "{:?}",
+            names(&plan)
+        );
+        let named = |name: &str| plan.tasks().tasks().find(|t| t.name == name).unwrap();
+        let bundle = named("fc1+fc2.part_reduce");
+        assert_eq!(plan.network().layer(bundle.layer).name, "fc1");
+        assert_eq!((bundle.reads.len(), &bundle.reads), (2, &bundle.writes));
+        // As many bytes as two exchanges, as many messages as one.
+        let parameters = ["fc1", "fc2"].map(|l| plan.network().find(l).unwrap().parameter_count());
+        let bytes = parameters.iter().sum::<usize>() as f64 * 4.0 / 8.0 * 7.0;
+        assert!((bundle.price.bytes_sent - bytes).abs() < 1.0);
+        assert!((bundle.price.messages - 7.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn layers_of_different_meshes_are_never_exchanged_together() {
+    let strategy = Strategy::Groups(2);
+    let options = PlanOptions { minibatch: 16, ranks: 4, strategy, ..PlanOptions::default() };
+    let plan = Plan::compile(Arc::new(zoo::golden::small_resnet().unwrap()), options).unwrap();
+    let mut shared = 0;
+    for task in plan.tasks().tasks().filter(|t| t.kind == TaskKind::PartReduce) {
+        let mesh = |tensor: &TensorId| plan.meshes().mesh(plan.tasks().tensor(*tensor).layer);
+        assert!(task.reads.iter().all(|t| mesh(t) == mesh(&task.reads[0])), "{}", task.name);
+        shared += usize::from(task.reads.len() > 1);
+    }
+    assert!(shared > 0);
 }

@@ -79,6 +79,19 @@ impl MemoryPlan {
         Self { ranges, len: len.next_multiple_of(align.max(1)) }
     }
 
+    /// A place of its own for every tensor, one after another: the plan of an arena that is talked about but never filled.
+    #[must_use]
+    pub fn apart(lens: &[usize], align: usize) -> Self {
+        let mut len = 0;
+        let mut place = |n: &usize| {
+            let start = len;
+            len += n.next_multiple_of(align.max(1));
+            Some(start..start + n)
+        };
+        let ranges = lens.iter().map(&mut place).collect();
+        Self { ranges, len }
+    }
+
     /// Where a tensor lies, in elements; `None` for what outlives the iteration.
     #[must_use]
     pub fn range(&self, tensor: TensorId) -> Option<Range<usize>> {

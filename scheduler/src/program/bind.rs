@@ -3,51 +3,30 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lockstep_comm::{Exchange, LinkModel};
+use lockstep_comm::Exchange;
 use lockstep_graph::{
-    Extent, MemoryPlan, Mesh, Plan, Price, REPRODUCIBLE_SLICES, SampleAxis, SamplePart, TaskId,
-    TaskKind, Tensor, TensorId, TensorRole,
+    MemoryPlan, Mesh, Plan, Price, SamplePart, TaskId, TaskKind, TensorId, TensorRole,
 };
-use lockstep_ops::gradient::SquareSum;
-use lockstep_ops::{Arena, Maps, TensorLayout};
+use lockstep_ops::Arena;
 
 use super::exchange::BoundExchange;
-use super::kernel::{LayerKernel, Op, layout};
+use super::kernel::LayerKernel;
 use super::links::{Links, links};
-use super::options::BindOptions;
-use super::slices::Slices;
+use super::places::{Buffer, Places, tensor_lens};
 use super::store::{ALIGN, ParameterStore};
-use super::update::{self, Update};
+use super::update::Update;
 use crate::error::ScheduleError;
 #[cfg(debug_assertions)]
 use crate::ledger::{Access, ArenaId};
 
-/// Where a tensor lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Buffer {
-    /// In the parameter store's arena, not in the iteration's.
-    pub(crate) lasts: bool,
-    pub(crate) range: Range<usize>,
-    /// Elements of one sample, where tasks may work on a part of the samples; 0 elsewhere.
-    pub(crate) sample_len: usize,
-}
-
-impl Buffer {
-    /// What comes after so many samples.
-    pub(super) fn after_samples(&self, first: usize) -> Self {
-        let start = self.range.start + first * self.sample_len;
-        Self { range: start..self.range.end, ..*self }
-    }
-
-    /// Some of its samples; all of it where it has none.
-    #[cfg(debug_assertions)]
-    fn samples(&self, samples: &Range<usize>) -> Self {
-        if self.sample_len == 0 {
-            return self.clone();
-        }
-        let at = |sample: usize| self.range.start + sample * self.sample_len;
-        Self { range: at(samples.start)..at(samples.end), ..*self }
-    }
+/// What a program is bound for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BindOptions {
+    /// Weight decay pulls at all parameters; otherwise at weights only, not at biases, scales and shifts.
+    pub decay_all: bool,
+    /// The largest norm of all gradients together, to which they are shortened; needs a plan that clips
+    /// ([`PlanOptions::clip`](lockstep_graph::PlanOptions)).
+    pub clip_norm: Option<f32>,
 }
 
 /// A task with its operands found.
@@ -100,7 +79,6 @@ pub struct Program {
     scratch_len: usize,
     memory: MemoryPlan,
     pub(super) clip_norm: Option<f32>,
-    pub(super) link: LinkModel,
 }
 
 impl Program {
@@ -122,7 +100,7 @@ impl Program {
         for mut plan in plans {
             assert_eq!(plan.fusion(), store.fusion(), "plan and kernels agree on fusion");
             assert_eq!(plan.meshes(), store.meshes(), "plan and kernels agree on who has what");
-            let lens = tensor_lens(&plan, store);
+            let lens = tensor_lens(&plan, store.layout());
             let memory = MemoryPlan::new(plan.tasks_mut(), &lens, ALIGN);
             arena_len = arena_len.max(memory.len());
             planned.push((plan, memory));
@@ -167,25 +145,28 @@ impl Program {
             scratch_len: 0,
             memory,
             clip_norm: options.clip_norm,
-            link: options.link,
             plan,
         };
         let ids: Vec<TaskId> = program.plan.tasks().tasks().map(|t| t.id).collect();
         for id in ids {
-            let task = program.bind_task(id, options, first_id)?;
+            let (task, price) = program.bind_task(id, options, first_id)?;
             program.tasks.push(task);
+            if let Some(price) = price {
+                program.plan.tasks_mut().set_price(id, price);
+            }
         }
         let scratch = program.tasks.iter().map(|task| program.task_scratch_len(task));
         program.scratch_len = scratch.max().unwrap_or(0);
         Ok(program)
     }
 
+    /// Finds a task's operands; of an exchange, also what it sends, which the plan knows without padding only.
     fn bind_task(
         &self,
         id: TaskId,
         options: &BindOptions,
         first_id: u32,
-    ) -> Result<BoundTask, ScheduleError> {
+    ) -> Result<(BoundTask, Option<Price>), ScheduleError> {
         let task = self.plan.tasks().task(id);
         let buffers = |ids: &[TensorId]| ids.iter().map(|&t| self.buffer(t)).collect::<Vec<_>>();
         let (reads, writes) = (buffers(&task.reads), buffers(&task.writes));
@@ -210,11 +191,12 @@ impl Program {
             .find(|t| t.role == TensorRole::SliceStatistics && t.layer != task.layer)
             .map(|t| t.layer);
         let exchange_id = first_id + u32::try_from(id.index()).expect("task counts fit in 32 bits");
-        Ok(BoundTask {
+        let (exchange, price) = self.exchange_of(task, exchange_id)?.unzip();
+        let bound = BoundTask {
             kind: task.kind,
             layer: task.layer,
             in_place: self.memory.is_in_place(task),
-            exchange: self.exchange_of(task, exchange_id)?,
+            exchange,
             part: task.part,
             mesh: self.plan.meshes().mesh(task.layer),
             update,
@@ -227,19 +209,17 @@ impl Program {
             inputs,
             reads,
             writes,
-        })
+        };
+        Ok((bound, price))
     }
 
     pub(super) fn buffer(&self, id: TensorId) -> Buffer {
-        let tensor = self.plan.tasks().tensor(id);
-        if let Some(range) = self.store.range(tensor.layer, tensor.role) {
-            return Buffer { lasts: true, range, sample_len: 0 };
-        }
-        let range = self.memory.range(id).expect("what does not last has a place in the arena");
-        let samples = tensor.role.has_samples();
-        let layout = samples.then(|| held_layout(&self.plan, &self.store, tensor));
-        let sample_len = layout.map_or(0, |layout| layout.sample_len());
-        Buffer { lasts: false, range, sample_len }
+        self.places().buffer(id)
+    }
+
+    /// Where the plan's tensors lie.
+    pub(super) fn places(&self) -> Places<'_> {
+        Places { plan: &self.plan, store: self.store.layout(), memory: &self.memory }
     }
 
     pub(crate) fn kernel(&self, layer: lockstep_graph::LayerId) -> &LayerKernel {
@@ -382,104 +362,13 @@ impl Program {
             return vec![buffer.range.clone()];
         };
         let placement = self.plan.tasks().tensor(tensor).placement;
-        let held =
-            placement.region(self.rank(), Extent { samples: minibatch, features: 1 }).samples;
+        let extent = lockstep_graph::Extent { samples: minibatch, features: 1 };
+        let held = placement.region(self.rank(), extent).samples;
         let common = (0..part.groups).filter_map(|group| {
             let samples = part.samples(minibatch, group);
             let (first, end) = (samples.start.max(held.start), samples.end.min(held.end));
             (first < end).then(|| buffer.samples(&(first - held.start..end - held.start)).range)
         });
         common.collect()
-    }
-}
-
-/// Values of one rank's metrics: loss in two parts, hits, the request to stop.
-pub(crate) const METRICS: usize = 4;
-
-/// Elements of every tensor of a plan on one rank, padding included; a multiple of nothing.
-fn tensor_lens(plan: &Plan, store: &ParameterStore) -> Vec<usize> {
-    plan.tasks().tensors().iter().map(|tensor| tensor_len(plan, store, tensor)).collect()
-}
-
-fn tensor_len(plan: &Plan, store: &ParameterStore, tensor: &Tensor) -> usize {
-    let kernel = store.kernels().get(tensor.layer);
-    let mesh = tensor.placement.mesh;
-    let mb = capacity(plan, tensor);
-    match tensor.role {
-        TensorRole::Activation | TensorRole::ActivationGradient => {
-            held_layout(plan, store, tensor).len(mb)
-        }
-        TensorRole::ParameterGradient => kernel.parameters_len(),
-        TensorRole::BackwardWeights => kernel.backward_weights_len(),
-        TensorRole::SliceStatistics | TensorRole::SliceGradientSums
-            if plan.options().reproducible =>
-        {
-            slices(plan) * kernel.statistics_len()
-        }
-        TensorRole::GatheredStatistics | TensorRole::GatheredGradientSums
-            if plan.options().reproducible =>
-        {
-            REPRODUCIBLE_SLICES * kernel.statistics_len()
-        }
-        TensorRole::SliceStatistics => {
-            let slices = Slices::of_statistics(store.kernels(), tensor.layer);
-            slices.most(mb) * kernel.statistics_len()
-        }
-        TensorRole::SliceGradientSums => match &kernel.op {
-            Op::BatchNorm(norm) => norm.stats_slices(mb) * norm.stats_len(),
-            _ => 0,
-        },
-        TensorRole::LocalStatistics
-        | TensorRole::BatchStatistics
-        | TensorRole::LocalGradientSums => kernel.statistics_len(),
-        TensorRole::GatheredStatistics | TensorRole::GatheredGradientSums => {
-            mesh.groups() * kernel.statistics_len()
-        }
-        TensorRole::Labels => mb,
-        TensorRole::LossStatistics => mb * loss_statistics_len(kernel),
-        TensorRole::GatheredLossStatistics => mesh.members() * mb * loss_statistics_len(kernel),
-        TensorRole::SampleLosses => 2 * mb,
-        TensorRole::LocalMetrics => slices(plan) * METRICS,
-        TensorRole::GatheredMetrics => plan.options().ranks * slices(plan) * METRICS,
-        TensorRole::GradientSquares => {
-            let strip = store.strip(tensor.layer).len();
-            strip.div_ceil(update::SQUARES_CHUNK) * SquareSum::LEN
-        }
-        TensorRole::LocalSquares => SquareSum::LEN,
-        TensorRole::GatheredSquares => plan.options().ranks * SquareSum::LEN,
-        // What lasts is in the store; a role added later must be given a length here.
-        _ => 0,
-    }
-}
-
-/// The most samples that a rank holds of a tensor, whatever the minibatch: the same on all ranks.
-fn capacity(plan: &Plan, tensor: &Tensor) -> usize {
-    let minibatch = plan.options().minibatch;
-    match tensor.placement.samples {
-        SampleAxis::Split => minibatch.div_ceil(tensor.placement.mesh.groups()),
-        _ => minibatch,
-    }
-}
-
-/// The layout of the features that a store's rank holds of an activation or its gradient.
-pub(super) fn held_layout(plan: &Plan, store: &ParameterStore, tensor: &Tensor) -> TensorLayout {
-    let layer = plan.network().layer(tensor.layer);
-    let (c, h, w) = layer.shape.maps();
-    let extent = Extent { samples: plan.options().minibatch, features: c };
-    let features = tensor.placement.region(store.rank(), extent).features;
-    let isa = store.kernels().get(tensor.layer).isa();
-    let maps = Maps { c: features.len(), h, w };
-    TensorLayout { maps, layout: layout(plan.network(), layer, isa) }
-}
-
-/// Slices of one rank's samples: more than one in the reproducible mode alone.
-pub(super) fn slices(plan: &Plan) -> usize {
-    if plan.options().reproducible { REPRODUCIBLE_SLICES / plan.options().ranks } else { 1 }
-}
-
-fn loss_statistics_len(kernel: &LayerKernel) -> usize {
-    match &kernel.op {
-        Op::SplitLoss(loss) => loss.statistics_len(1),
-        _ => 0,
     }
 }

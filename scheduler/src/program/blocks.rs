@@ -2,8 +2,9 @@
 
 use lockstep_graph::{TaskId, TaskKind};
 
-use super::bind::{BoundTask, Program, slices};
+use super::bind::{BoundTask, Program};
 use super::kernel::Op;
+use super::places::slices;
 use super::update::Update;
 use crate::iteration::Iteration;
 

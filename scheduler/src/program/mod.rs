@@ -2,23 +2,25 @@
 
 mod bind;
 mod blocks;
+mod description;
 mod exchange;
 mod kernel;
 mod links;
-mod options;
+mod places;
 mod redistribution;
 mod run;
 mod run_loss;
 mod run_update;
 mod slices;
 mod store;
+mod traffic;
 mod update;
 
-pub use bind::Program;
+pub use bind::{BindOptions, Program};
+pub(crate) use description::priority;
 pub use exchange::ServedExchange;
-pub(crate) use exchange::priority;
 pub(crate) use links::{Links, links};
-pub use options::BindOptions;
 pub(crate) use run::Scratch;
 pub(crate) use store::Lease;
 pub use store::ParameterStore;
+pub use traffic::{Traffic, price_exchanges};

@@ -11,8 +11,8 @@ use lockstep_graph::{
 };
 use lockstep_ops::{Layout, TensorLayout};
 
-use super::bind::held_layout;
-use super::store::ParameterStore;
+use super::places::held_layout;
+use super::store::StoreLayout;
 
 /// What a rank does in an exchange.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) fn gather(rank: usize, peers: &[usize], len: usize) -> Messages {
 /// What the rank of a store does in a `Redistribute` task between two placements of activations, gradients or labels.
 pub(super) fn redistribute(
     plan: &Plan,
-    store: &ParameterStore,
+    store: &StoreLayout,
     task: &Task,
     minibatch: usize,
 ) -> Messages {
@@ -107,7 +107,7 @@ struct Held {
 }
 
 impl Held {
-    fn new(plan: &Plan, store: &ParameterStore, tensor: &Tensor, extent: Extent) -> Self {
+    fn new(plan: &Plan, store: &StoreLayout, tensor: &Tensor, extent: Extent) -> Self {
         let region = tensor.placement.region(store.rank(), extent);
         let mut layout = held_layout(plan, store, tensor);
         if tensor.role == TensorRole::Labels {

@@ -17,9 +17,10 @@ use lockstep_ops::{
     LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, Tiles, block_samples,
 };
 
-use super::bind::{BoundTask, Buffer, Program, slices};
+use super::bind::{BoundTask, Program};
 use super::blocks::LOAD_SAMPLES;
 use super::kernel::Op;
+use super::places::{Buffer, slices};
 use super::slices::Slices;
 use crate::iteration::Iteration;
 use crate::session::Session;

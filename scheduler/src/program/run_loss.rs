@@ -5,8 +5,8 @@ use lockstep_ops::{
     SplitSoftmaxCrossEntropyStatistics,
 };
 
-use super::bind::{Buffer, METRICS, slices};
 use super::kernel::Op;
+use super::places::{Buffer, METRICS, slices};
 use super::run::Context;
 use crate::iteration::{Iteration, IterationReport};
 

@@ -25,26 +25,25 @@ struct Entry {
     strip: Range<usize>,
 }
 
-/// Parameters, running statistics and velocity of one rank.
+/// Where everything in a store is: known without its memory.
 #[derive(Debug)]
-pub struct ParameterStore {
-    arena: Arena,
+pub(crate) struct StoreLayout {
     entries: Vec<Entry>,
     kernels: Kernels,
     meshes: Meshes,
     rank: usize,
     fusion: Fusion,
-    /// Held by whoever touches the arena; true when it was abandoned to exchanges of a failed run.
-    abandoned: Mutex<bool>,
+    /// Elements of all tensors.
+    len: usize,
 }
 
-impl ParameterStore {
-    /// A store of zeros for the network of a plan, on one rank. Other plans can be bound to it that have the same meshes and the
-    /// same fusion; the optimizer has a velocity if the plan trains with momentum.
-    ///
-    /// # Errors
-    /// A layer's shape is one that no kernel serves.
-    pub fn new(plan: &Plan, rank: usize, isa: lockstep_ops::Isa) -> Result<Self, ScheduleError> {
+impl StoreLayout {
+    /// The layout of [`ParameterStore::new`].
+    pub(crate) fn new(
+        plan: &Plan,
+        rank: usize,
+        isa: lockstep_ops::Isa,
+    ) -> Result<Self, ScheduleError> {
         let (network, meshes) = (plan.network(), plan.meshes());
         let momentum = plan.options().mode == Mode::Train { momentum: true };
         let kernels = Kernels::new(network, meshes, rank, plan.fusion(), isa)?;
@@ -74,26 +73,80 @@ impl ParameterStore {
             }
             entries.push(entry);
         }
-        let arena = Arena::new(len);
         let (meshes, fusion) = (meshes.clone(), plan.fusion().clone());
-        Ok(Self { arena, entries, kernels, meshes, rank, fusion, abandoned: Mutex::new(false) })
+        Ok(Self { entries, kernels, meshes, rank, fusion, len })
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// Where a lasting tensor is.
+    pub(crate) fn range(&self, layer: LayerId, role: TensorRole) -> Option<Range<usize>> {
+        let entry = &self.entries[layer.index()];
+        match role {
+            TensorRole::Parameters => entry.parameters.clone(),
+            TensorRole::Velocity => entry.velocity.clone(),
+            TensorRole::RunningStatistics => entry.running.clone(),
+            _ => None,
+        }
+    }
+
+    /// The part of a layer's flat parameters that this rank owns.
+    pub(crate) fn strip(&self, layer: LayerId) -> Range<usize> {
+        self.entries[layer.index()].strip.clone()
+    }
+}
+
+/// Parameters, running statistics and velocity of one rank.
+#[derive(Debug)]
+pub struct ParameterStore {
+    layout: StoreLayout,
+    arena: Arena,
+    /// Held by whoever touches the arena; true when it was abandoned to exchanges of a failed run.
+    abandoned: Mutex<bool>,
+}
+
+impl ParameterStore {
+    /// A store of zeros for the network of a plan, on one rank. Other plans can be bound to it that have the same meshes and the
+    /// same fusion; the optimizer has a velocity if the plan trains with momentum.
+    ///
+    /// # Errors
+    /// A layer's shape is one that no kernel serves.
+    pub fn new(plan: &Plan, rank: usize, isa: lockstep_ops::Isa) -> Result<Self, ScheduleError> {
+        let layout = StoreLayout::new(plan, rank, isa)?;
+        let arena = Arena::new(layout.len());
+        Ok(Self { layout, arena, abandoned: Mutex::new(false) })
+    }
+
+    /// Where everything is.
+    pub(crate) fn layout(&self) -> &StoreLayout {
+        &self.layout
     }
 
     /// The rank it is for.
     #[must_use]
     pub fn rank(&self) -> usize {
-        self.rank
+        self.layout.rank
     }
 
     /// Which ranks hold what.
     #[must_use]
     pub fn meshes(&self) -> &Meshes {
-        &self.meshes
+        &self.layout.meshes
     }
 
     /// What its kernels compute along with their own layer.
     pub(crate) fn fusion(&self) -> &Fusion {
-        &self.fusion
+        &self.layout.fusion
     }
 
     /// Bytes of all its tensors.
@@ -139,7 +192,7 @@ impl ParameterStore {
         }
         let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
-        self.kernels.get(layer).pack(param, values, tensor.tile(0..len));
+        self.layout.kernels.get(layer).pack(param, values, tensor.tile(0..len));
         Ok(())
     }
 
@@ -159,7 +212,7 @@ impl ParameterStore {
         let mut values = vec![0.0; share.len()];
         let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
-        self.kernels.get(layer).unpack(param, tensor.tile(0..len), &mut values);
+        self.layout.kernels.get(layer).unpack(param, tensor.tile(0..len), &mut values);
         Ok(values)
     }
 
@@ -182,12 +235,12 @@ impl ParameterStore {
         layer: LayerId,
         param: &str,
     ) -> Result<Place, ScheduleError> {
-        let entry = &self.entries[layer.index()];
+        let entry = &self.layout.entries[layer.index()];
         let found = network.layer(layer).params.iter().find(|p| p.name == param);
         let found = found.ok_or_else(|| unfit(network, layer, param, 0, 0))?;
         let range = if found.role.is_trainable() { &entry.parameters } else { &entry.running };
         let range = range.clone().expect("a layer with a parameter has a tensor for it");
-        let share = self.kernels.get(layer).share_of(&found.shape);
+        let share = self.layout.kernels.get(layer).share_of(&found.shape);
         Ok(Place { range, share, len: found.elements() })
     }
 
@@ -211,23 +264,12 @@ impl ParameterStore {
     }
 
     pub(crate) fn kernels(&self) -> &Kernels {
-        &self.kernels
-    }
-
-    /// Where a lasting tensor is.
-    pub(crate) fn range(&self, layer: LayerId, role: TensorRole) -> Option<Range<usize>> {
-        let entry = &self.entries[layer.index()];
-        match role {
-            TensorRole::Parameters => entry.parameters.clone(),
-            TensorRole::Velocity => entry.velocity.clone(),
-            TensorRole::RunningStatistics => entry.running.clone(),
-            _ => None,
-        }
+        &self.layout.kernels
     }
 
     /// The part of a layer's flat parameters that this rank owns.
     pub(crate) fn strip(&self, layer: LayerId) -> Range<usize> {
-        self.entries[layer.index()].strip.clone()
+        self.layout.strip(layer)
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use lockstep_graph::{GraphError, Network, Plan, PlanOptions, Strategy};
+use lockstep_graph::{Network, Plan, PlanOptions, Strategy};
+use lockstep_ops::Isa;
 
 use super::{SimulatedStep, SimulatorOptions, simulate};
+use crate::error::ScheduleError;
+use crate::program::price_exchanges;
 
 /// Another strategy must be faster than the planner's by more than this share: the planner counts what hidden exchanges cost the
 /// workers, the simulation does not.
@@ -29,12 +32,13 @@ pub struct Candidate {
 /// A compilation and a simulation for every divisor of the number of ranks.
 ///
 /// # Errors
-/// `options` cannot be compiled.
+/// `options` cannot be compiled, or a layer is one that no kernel serves.
 ///
 /// # Examples
 /// ```
 /// use std::sync::Arc;
 /// use lockstep_graph::{Mode, PlanOptions, Platform, Strategy, zoo};
+/// use lockstep_ops::Isa;
 /// use lockstep_scheduler::simulator::{SimulatorOptions, compare_strategies};
 ///
 /// let platform = Platform::default();
@@ -48,7 +52,8 @@ pub struct Candidate {
 ///     ..PlanOptions::default()
 /// };
 /// let network = Arc::new(zoo::by_name("cd-dnn").unwrap());
-/// let candidates = compare_strategies(&network, &options, &SimulatorOptions::new(platform)).unwrap();
+/// let simulator = SimulatorOptions::new(platform);
+/// let candidates = compare_strategies(&network, &options, &simulator, Isa::detect()).unwrap();
 /// let data = candidates.iter().find(|c| c.strategy == Strategy::Data).unwrap();
 /// assert!(candidates[0].step.step_s < 0.8 * data.step.step_s);
 /// ```
@@ -56,7 +61,8 @@ pub fn compare_strategies(
     network: &Arc<Network>,
     options: &PlanOptions,
     simulator: &SimulatorOptions,
-) -> Result<Vec<Candidate>, GraphError> {
+    isa: Isa,
+) -> Result<Vec<Candidate>, ScheduleError> {
     let ranks = options.ranks;
     let between = (2..ranks).filter(|&groups| ranks.is_multiple_of(groups)).map(Strategy::Groups);
     let mut strategies = vec![Strategy::Auto];
@@ -65,11 +71,12 @@ pub fn compare_strategies(
     }
     let candidate = |strategy: Strategy| {
         let options = PlanOptions { strategy: strategy.clone(), ..options.clone() };
-        let plan = Plan::compile(Arc::clone(network), options)?;
+        let mut plan = Plan::compile(Arc::clone(network), options)?;
+        price_exchanges(&mut plan, 0, isa)?;
         Ok(Candidate { strategy, step: simulate(plan.tasks(), simulator) })
     };
     let mut candidates =
-        strategies.into_iter().map(candidate).collect::<Result<Vec<_>, GraphError>>()?;
+        strategies.into_iter().map(candidate).collect::<Result<Vec<_>, ScheduleError>>()?;
     let weighed = |candidate: &Candidate| match candidate.strategy {
         Strategy::Auto => candidate.step.step_s * (1.0 - GAIN),
         _ => candidate.step.step_s,
@@ -83,16 +90,17 @@ pub fn compare_strategies(
 /// other strategy as they are.
 ///
 /// # Errors
-/// `options` cannot be compiled.
+/// `options` cannot be compiled, or a layer is one that no kernel serves.
 pub fn resolve_auto(
     network: &Arc<Network>,
     options: PlanOptions,
-) -> Result<PlanOptions, GraphError> {
+    isa: Isa,
+) -> Result<PlanOptions, ScheduleError> {
     if options.strategy != Strategy::Auto {
         return Ok(options);
     }
     let simulator = SimulatorOptions::new(options.platform);
-    let candidates = compare_strategies(network, &options, &simulator)?;
+    let candidates = compare_strategies(network, &options, &simulator, isa)?;
     let best = candidates.into_iter().next().map_or(Strategy::Auto, |best| best.strategy);
     Ok(PlanOptions { strategy: best, ..options })
 }

@@ -6,6 +6,7 @@ use lockstep_graph::{
     Linear, Mode, Network, NetworkBuilder, Plan, PlanOptions, Platform, SoftmaxCrossEntropy,
     Strategy, zoo,
 };
+use lockstep_ops::Isa;
 use proptest::prelude::*;
 
 use super::{
@@ -55,6 +56,7 @@ fn efficiencies_of_the_papers_cases_with_all_layers_data_parallel() {
             link_bytes_per_s,
             // It has 50 us for a layer's part-reduce and part-broadcast together, whatever the messages.
             link_latency_s: 25e-6 / (ranks as f64 - 1.0),
+            link_congestion: 0.0,
         };
         let plan = compile(zoo::by_name(name).unwrap(), minibatch, ranks, platform);
         for (step, expected) in both_orders(&plan, platform).iter().zip(expected) {
@@ -115,7 +117,7 @@ fn the_best_strategy_is_the_fastest_or_the_planners() {
         let options =
             PlanOptions { minibatch, ranks, mode, strategy, platform, ..PlanOptions::default() };
         let simulator = SimulatorOptions::new(platform);
-        let all = compare_strategies(&network, &options, &simulator).unwrap();
+        let all = compare_strategies(&network, &options, &simulator, Isa::detect()).unwrap();
         let divisors = (1..=ranks).filter(|g| ranks % g == 0).count();
         assert_eq!(all.len(), 1 + divisors);
         let least = all.iter().map(|c| c.step.step_s).fold(f64::INFINITY, f64::min);
@@ -123,10 +125,10 @@ fn the_best_strategy_is_the_fastest_or_the_planners() {
         // The planner keeps its word: little is faster than what it chose, of whose parts in flight it knows less than the graph.
         let auto = all.iter().find(|c| c.strategy == Strategy::Auto).unwrap();
         assert!(auto.step.step_s <= least * 1.08, "{name}");
-        let resolved = resolve_auto(&network, options).unwrap();
+        let resolved = resolve_auto(&network, options, Isa::detect()).unwrap();
         assert_eq!(resolved.strategy, all[0].strategy);
         let fixed = PlanOptions { strategy: Strategy::Groups(2), ..resolved };
-        assert_eq!(resolve_auto(&network, fixed.clone()).unwrap(), fixed);
+        assert_eq!(resolve_auto(&network, fixed.clone(), Isa::detect()).unwrap(), fixed);
     }
 }
 
@@ -151,6 +153,7 @@ fn efficiencies_of_the_papers_cases_with_linear_layers_model_parallel() {
             bytes_per_s: 1e18,
             link_bytes_per_s,
             link_latency_s: 50e-6 / (ranks as f64 - 1.0),
+            link_congestion: 0.0,
         };
         let strategy = if name == "cd-dnn" { "model" } else { path.to_str().unwrap() };
         let strategy = strategy.parse().unwrap();
@@ -197,6 +200,7 @@ prop_compose! {
             bytes_per_s: 10.0_f64.powf(bytes),
             link_bytes_per_s: 10.0_f64.powf(link),
             link_latency_s: 10.0_f64.powf(latency),
+            link_congestion: 0.0,
         }
     }
 }

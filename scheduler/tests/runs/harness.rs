@@ -82,6 +82,8 @@ pub(crate) struct Run {
     pub(crate) clip_norm: Option<f32>,
     /// Whether activations are computed by the tasks next to them.
     pub(crate) fuse: bool,
+    /// Whether small exchanges are made together.
+    pub(crate) bundle: bool,
     /// Called in the workers of one rank.
     pub(crate) hook: Option<(usize, StepHook)>,
     /// Done by the feed of one rank.
@@ -96,6 +98,8 @@ pub(crate) struct Outcome {
     pub(crate) parameters: BTreeMap<String, Vec<f32>>,
     /// Iterations given back.
     pub(crate) recycled: Vec<u64>,
+    /// Payload that the communicator counted.
+    pub(crate) bytes_sent: u64,
 }
 
 impl Outcome {
@@ -174,6 +178,7 @@ impl Run {
             reproducible: false,
             clip_norm: None,
             fuse,
+            bundle: true,
             hook: None,
             act: None,
         }
@@ -232,12 +237,12 @@ impl Run {
         ended?;
         let parameters = self.parameters(&bound.store);
         drop(bound);
+        let bytes_sent = comm.counters().bytes_sent;
         Arc::into_inner(comm).unwrap().shutdown().map_err(ScheduleError::from)?;
-        Ok(Outcome { reports, parameters, recycled })
+        Ok(Outcome { reports, parameters, recycled, bytes_sent })
     }
 
-    /// Binds the network for training on one rank, with its initial parameters.
-    pub(crate) fn bind(&self, rank: usize, comm: Option<(Arc<Communicator>, Arc<Router>)>) -> Rank {
+    pub(crate) fn plan(&self) -> Plan {
         let options = PlanOptions {
             minibatch: self.sizes.iter().copied().max().unwrap(),
             ranks: self.ranks,
@@ -245,10 +250,16 @@ impl Run {
             strategy: self.strategy.clone(),
             platform: Platform::default(),
             fuse: self.fuse,
+            bundle: self.bundle,
             reproducible: self.reproducible,
             clip: self.clip_norm.is_some(),
         };
-        let plan = Plan::compile(Arc::clone(&self.network), options).unwrap();
+        Plan::compile(Arc::clone(&self.network), options).unwrap()
+    }
+
+    /// Binds the network for training on one rank, with its initial parameters.
+    pub(crate) fn bind(&self, rank: usize, comm: Option<(Arc<Communicator>, Arc<Router>)>) -> Rank {
+        let plan = self.plan();
         let store = Arc::new(ParameterStore::new(&plan, rank, Isa::detect()).unwrap());
         for layer in self.network.layers() {
             for param in &layer.params {
@@ -256,8 +267,7 @@ impl Run {
                 store.import(&self.network, layer.id, &param.name, &values).unwrap();
             }
         }
-        let bind =
-            BindOptions { decay_all: true, clip_norm: self.clip_norm, ..BindOptions::default() };
+        let bind = BindOptions { decay_all: true, clip_norm: self.clip_norm };
         let program = Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap();
         let hook = self.hook.as_ref().filter(|(on, _)| *on == rank);
         let config = WorkerConfig {

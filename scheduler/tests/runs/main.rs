@@ -11,4 +11,6 @@ mod reproducible;
 mod minibatches;
 mod same_bits;
 mod fused;
+mod bundled;
+mod traffic;
 mod threads;

@@ -17,7 +17,7 @@ use super::yardstick::Peak;
 use super::{Common, median};
 use crate::cli::console::{self, Console};
 use crate::cli::exchanges::ExchangeSum;
-use crate::cli::train::ExchangeOrder;
+use crate::cli::train::{ExchangeOrder, Switch};
 use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench net`.
@@ -63,6 +63,9 @@ pub(super) struct Args {
     /// it [default: 1 Gbit/s, 50 us]
     #[arg(long, value_name = "FILE")]
     link: Option<PathBuf>,
+    /// Exchange small gradients together with those of the layers next to them, as for `lockstep train`
+    #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
+    fuse_exchanges: Switch,
     /// Tell the time of every task, the longest first
     #[arg(long)]
     layers: bool,
@@ -175,6 +178,7 @@ fn job(args: &Args) -> Result<MeasureJob, RunError> {
         isa: inputs::isa()?,
         strategy,
         reproducible: args.reproducible,
+        bundle: args.fuse_exchanges.into(),
         exchange_order: args.exchange_order.into(),
         link: inputs::link(args.link.as_deref())?,
         // At least one step comes before the first timed one: a step lasts from one report to the next.

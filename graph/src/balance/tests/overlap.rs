@@ -19,6 +19,7 @@ fn efficiency(network: &Network, case: Case, groups: fn(usize) -> usize) -> f64 
         link_bytes_per_s,
         // 50 us for a layer's part-reduce and part-broadcast together.
         link_latency_s: 25e-6 / (ranks as f64 - 1.0),
+        link_congestion: 0.0,
     };
     let model = Model::new(network, minibatch, ranks, &platform);
     let data = model.meshes.len() - 1;
