@@ -20,7 +20,7 @@ use super::observer::{EpochRecord, Observer, RunStart, Score, StepRecord};
 use super::options::{Job, Length};
 use super::replicas::check_replicas;
 use super::threads::Threads;
-use crate::checkpoint::{NamedTensor, save_weights};
+use crate::checkpoint::{NamedTensor, find_tensor, save_weights};
 use crate::error::RunError;
 use crate::init::initial_values;
 
@@ -143,8 +143,8 @@ impl Rank<'_> {
         let network = &self.job.network;
         for layer in network.layers() {
             for param in &layer.params {
-                let name = format!("{}.{}", layer.name, param.name);
-                let given = self.job.initial.as_ref().and_then(|tensors| tensors.get(&name));
+                let initial = self.job.initial.as_ref();
+                let given = initial.and_then(|tensors| find_tensor(network, tensors, layer, param));
                 match given {
                     Some(tensor) => store.import(network, layer.id, &param.name, &tensor.values)?,
                     None => {

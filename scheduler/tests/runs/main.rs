@@ -12,3 +12,4 @@ mod minibatches;
 mod same_bits;
 mod fused;
 mod threads;
+mod ties;
