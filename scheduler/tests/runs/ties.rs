@@ -1,10 +1,11 @@
 //! Weight tying: one set of parameters, whose gradient is the sum of the gradients by each use, under every strategy.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use lockstep_graph::{
     BatchNorm, Conv2d, Dropout, GraphError, Linear, Mode, Network, NetworkBuilder, Plan,
-    PlanOptions, Pool, SoftmaxCrossEntropy,
+    PlanOptions, Pool, SoftmaxCrossEntropy, zoo,
 };
 use lockstep_ops::Isa;
 use lockstep_scheduler::ParameterStore;
@@ -147,7 +148,7 @@ fn check_sum_of_uses(network: &Network) {
 
 #[test]
 fn the_gradient_is_the_sum_of_those_by_each_use() {
-    for network in [maps(), features(), unlike()] {
+    for network in [maps(), features(), unlike(), zoo::golden::tied()] {
         check_sum_of_uses(&network.unwrap());
     }
 }
@@ -175,7 +176,14 @@ fn agrees(alone: &Run, expected: &Outcome, ranks: usize, strategy: &str) {
 
 #[test]
 fn tied_layers_agree_under_every_strategy() {
-    for (network, clip_norm) in [(maps(), None), (features(), Some(0.5)), (unlike(), None)] {
+    let golden = zoo::golden::tied;
+    for (network, clip_norm) in [
+        (maps(), None),
+        (features(), Some(0.5)),
+        (unlike(), None),
+        (golden(), None),
+        (golden(), Some(0.1)),
+    ] {
         let alone = Run { clip_norm, ..Run::new(network.unwrap(), &SIZES).on(1, 1) };
         let expected = alone.outcome();
         for ranks in [2, 3, 4, 5, 8] {
@@ -224,8 +232,8 @@ fn reproducible_bits_are_the_same_on_any_number_of_ranks_and_workers() {
 
 #[test]
 fn parameters_are_imported_and_exported_by_the_name_of_any_use() {
-    let network = std::sync::Arc::new(features().unwrap());
-    let plan = Plan::compile(std::sync::Arc::clone(&network), PlanOptions::default()).unwrap();
+    let network = Arc::new(features().unwrap());
+    let plan = Plan::compile(Arc::clone(&network), PlanOptions::default()).unwrap();
     let store = ParameterStore::new(&plan, 0, Isa::detect()).unwrap();
     let id = |name: &str| network.find(name).unwrap().id;
     let values: Vec<f32> = (0..70 * 70).map(|i| i as f32).collect();
