@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use lockstep_graph::{Layer, Network, Param};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::error::RunError;
@@ -92,6 +93,28 @@ pub fn load_weights(path: &Path) -> Result<BTreeMap<String, NamedTensor>, RunErr
         tensors.insert(name, tensor);
     }
     Ok(tensors)
+}
+
+/// A parameter among named tensors: under the name of the layer that keeps it, or of one that is tied to that. A file of PyTorch's
+/// may have tied parameters under any of their names.
+#[must_use]
+pub fn find_tensor<'a>(
+    network: &Network,
+    tensors: &'a BTreeMap<String, NamedTensor>,
+    layer: &Layer,
+    param: &Param,
+) -> Option<&'a NamedTensor> {
+    tensor_names(network, layer, param).find_map(|name| tensors.get(&name))
+}
+
+/// The names that a parameter of a layer may have, its own first.
+pub(crate) fn tensor_names<'a>(
+    network: &'a Network,
+    layer: &'a Layer,
+    param: &'a Param,
+) -> impl Iterator<Item = String> + 'a {
+    let tied = network.tied(layer.id).filter(|_| param.role.is_trainable());
+    std::iter::once(layer).chain(tied).map(|layer| format!("{}.{}", layer.name, param.name))
 }
 
 #[cfg(test)]

@@ -69,6 +69,16 @@ pub enum RunError {
         /// The file's shape.
         got: Vec<usize>,
     },
+    /// A checkpoint has different values for parameters that the network has tied.
+    #[error("{}: {first} and {second} differ, but they are tied in the network: leave one of them out", path.display())]
+    TiedTensors {
+        /// The file.
+        path: PathBuf,
+        /// One name.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// A learning-rate schedule that does not exist.
     #[error("unknown schedule {name:?}: use constant, cosine or step:EPOCHS:FACTOR")]
     UnknownSchedule {
@@ -182,7 +192,8 @@ impl RunError {
             | Self::SampleShape { .. }
             | Self::Classes { .. }
             | Self::MissingTensor { .. }
-            | Self::TensorShape { .. } => 2,
+            | Self::TensorShape { .. }
+            | Self::TiedTensors { .. } => 2,
             Self::Stopped { .. } => 143,
             Self::Rank { source, .. } => source.exit_code(),
             _ => 1,

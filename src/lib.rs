@@ -47,7 +47,7 @@ pub use lockstep_ops as ops;
 pub use lockstep_scheduler as scheduler;
 pub use lockstep_traces as traces;
 
-pub use checkpoint::{NamedTensor, load_weights, save_weights, weights_path};
+pub use checkpoint::{NamedTensor, find_tensor, load_weights, save_weights, weights_path};
 pub use error::RunError;
 #[cfg(feature = "faults")]
 pub use fault::Fault;

@@ -21,14 +21,17 @@ impl Network {
                 graph.add_edge(from, to, self.layer(*input).shape);
             }
         }
+        let node_style = |_: &DiGraph<&Layer, Shape>, (_, layer): (NodeIndex, &&Layer)| {
+            let parameters = !layer.params.is_empty() || layer.tied_to.is_some();
+            let (style, kind) =
+                (if parameters { "filled" } else { "solid" }, self.kind_text(layer));
+            format!("shape = box style = {style} label = \"{}\\n{kind}\"", layer.name)
+        };
         let dot = Dot::with_attr_getters(
             &graph,
             &[Config::NodeNoLabel, Config::EdgeNoLabel],
             &|_, edge| format!("label = \"{}\"", edge.weight()),
-            &|_, (_, layer)| {
-                let style = if layer.params.is_empty() { "solid" } else { "filled" };
-                format!("shape = box style = {style} label = \"{}\\n{}\"", layer.name, layer.kind)
-            },
+            &node_style,
         );
         format!("{dot:?}")
     }

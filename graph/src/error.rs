@@ -228,6 +228,34 @@ pub enum GraphError {
         /// Its kind.
         kind: &'static str,
     },
+    /// A layer of a document is tied to a layer that is not there. Correct the name.
+    #[error("layer {layer} is tied to {owner}, which is not a layer of the network")]
+    UnknownOwner {
+        /// The tied layer.
+        layer: String,
+        /// The name that it is tied to.
+        owner: String,
+    },
+    /// A layer of another builder was tied. Use the ids that this builder gave.
+    #[error(
+        "layer number {index} of another builder cannot be tied: this one has {layers} layers so far"
+    )]
+    ForeignTie {
+        /// The index.
+        index: usize,
+        /// How many layers there are.
+        layers: usize,
+    },
+    /// A layer cannot compute with another layer's parameters.
+    #[error("layer {layer} cannot be tied to {owner}: {problem}")]
+    Tie {
+        /// The layer that was to be tied.
+        layer: String,
+        /// The layer whose parameters it was to use.
+        owner: String,
+        /// Why not.
+        problem: TieProblem,
+    },
     /// A document is not JSON, or not the JSON of a network.
     #[error("line {line}, column {column}: {reason}")]
     Json {
@@ -312,6 +340,19 @@ pub enum GraphError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file of strategies gives two layers different strategies that must lie alike on the ranks.
+    #[error(
+        "strategy file {}: {first} and {second} must have the same strategy, because parameters are tied between them \
+         or between layers that follow them: name one of them, or give both the same", .path.display()
+    )]
+    StrategyTied {
+        /// The file.
+        path: PathBuf,
+        /// One layer.
+        first: String,
+        /// The other.
+        second: String,
+    },
     /// A file of strategies names a layer that cannot be split.
     #[error(
         "strategy file {}: {layer} is not a linear layer or a convolution of one group of this network: \
@@ -323,6 +364,58 @@ pub enum GraphError {
         /// The layer.
         layer: String,
     },
+}
+
+/// Why a layer cannot be tied to another one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TieProblem {
+    /// Both are one layer, or the other one is tied to it.
+    #[error("both have the same parameters already")]
+    Itself,
+    /// It is tied to another layer.
+    #[error("it is tied to {first} already")]
+    Already {
+        /// The other layer.
+        first: String,
+    },
+    /// They are of different kinds.
+    #[error(
+        "it is a {kind} layer and the other a {owner_kind} layer, and both must be of one kind"
+    )]
+    Kinds {
+        /// The layer's kind.
+        kind: &'static str,
+        /// The other's.
+        owner_kind: &'static str,
+    },
+    /// Layers of this kind have no parameters.
+    #[error("a {kind} layer has no parameters")]
+    NoParameters {
+        /// Their kind.
+        kind: &'static str,
+    },
+    /// They are convolutions of different numbers of groups.
+    #[error(
+        "it has {groups} groups and the other {owner_groups}, and both must have the same number"
+    )]
+    Groups {
+        /// The layer's groups.
+        groups: usize,
+        /// The other's.
+        owner_groups: usize,
+    },
+    /// Their parameters differ in shape, or one has a bias and the other not.
+    #[error("its parameters are {params}, the other's {owner_params}, and both must be alike")]
+    Shapes {
+        /// The layer's parameters with their shapes.
+        params: String,
+        /// The other's.
+        owner_params: String,
+    },
+    /// The other one comes later.
+    #[error("the other comes later, so tie the other to it")]
+    Later,
 }
 
 /// `conv1 16x4x4, conv2 24x4x4`.

@@ -12,7 +12,7 @@
 //!   ]
 //! }
 //! ```
-//! Layers may come in any order. Settings that PyTorch has defaults for may be left out; unknown ones are refused.
+//! A layer that computes with the parameters of another one says so: `"tied_to": "fc"`. Layers may come in any order. Settings that PyTorch has defaults for may be left out; unknown ones are refused.
 
 use std::fs;
 use std::path::Path;
@@ -56,6 +56,8 @@ pub(crate) struct LayerEntry {
     pub(crate) inputs: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) shape: Option<Shape>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tied_to: Option<String>,
 }
 
 impl Network {
@@ -67,6 +69,7 @@ impl Network {
             kind: layer.kind,
             inputs: layer.inputs.iter().map(|&id| self.layer(id).name.clone()).collect(),
             shape: matches!(layer.kind, LayerKind::Input).then_some(layer.shape),
+            tied_to: layer.tied_to.map(|owner| self.layer(owner).name.clone()),
         };
         let layers: Vec<String> =
             self.layers().iter().map(|layer| format!("    {}", line(&entry(layer)))).collect();

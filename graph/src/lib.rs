@@ -51,7 +51,7 @@ pub use compile::{
     Fusion, Meshes, Mode, PerLayer, Plan, PlanOptions, REPRODUCIBLE_SLICES, Strategy,
 };
 pub use cost::{Platform, Price};
-pub use error::GraphError;
+pub use error::{GraphError, TieProblem};
 pub use layer::{
     AvgPool, BatchNorm, Conv2d, Dropout, HeightWidth, Layer, LayerId, LayerKind, Linear, Lrn,
     Param, ParamRole, Pool, SoftmaxCrossEntropy, Statistics, Window,

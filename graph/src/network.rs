@@ -1,6 +1,6 @@
 //! A network: layers in topological order, checked. What the user wrote, with no minibatch and no ranks.
 
-use crate::layer::{Layer, LayerId, LayerKind};
+use crate::layer::{Layer, LayerId, LayerKind, Param};
 
 /// A checked network. Every shape is known, every layer reaches the output, and the order of layers is topological.
 ///
@@ -88,7 +88,24 @@ impl Network {
         self.layer(self.logits()).shape.maps().0
     }
 
-    /// Number of trainable values.
+    /// The layer that keeps the trainable parameters with which a layer computes: itself, unless it is tied
+    /// ([`NetworkBuilder::tie`](crate::NetworkBuilder::tie)).
+    #[must_use]
+    pub fn owner(&self, id: LayerId) -> LayerId {
+        self.layer(id).tied_to.unwrap_or(id)
+    }
+
+    /// The trainable parameters with which a layer computes: its own, or those of the layer that it is tied to.
+    pub fn parameters(&self, id: LayerId) -> impl Iterator<Item = &Param> {
+        self.layer(self.owner(id)).params.iter().filter(|param| param.role.is_trainable())
+    }
+
+    /// The layers that are tied to a layer, in order. O(layers).
+    pub fn tied(&self, owner: LayerId) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().filter(move |layer| layer.tied_to == Some(owner))
+    }
+
+    /// Number of trainable values; those of tied layers count once.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.layers.iter().map(Layer::parameter_count).sum()

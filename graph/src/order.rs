@@ -18,8 +18,15 @@ type Connections = DiGraph<(), ()>;
 
 /// Builds the network, each layer after those that it reads and otherwise in the given order.
 pub(crate) fn assemble(name: String, entries: &[LayerEntry]) -> Result<Network, GraphError> {
-    let inputs = resolve(entries)?;
-    let order = topological_order(&inputs).ok_or_else(|| GraphError::Cycle {
+    let Connected { inputs, owners } = resolve(entries)?;
+    // Tied layers come after their owners. Where that cannot be, the builder says so.
+    let with_owners: Vec<Vec<usize>> = inputs
+        .iter()
+        .zip(&owners)
+        .map(|(inputs, owner)| [&inputs[..], owner.as_slice()].concat())
+        .collect();
+    let order = topological_order(&with_owners).or_else(|| topological_order(&inputs));
+    let order = order.ok_or_else(|| GraphError::Cycle {
         layers: find_cycle(&inputs).iter().map(|&i| entries[i].name.clone()).collect(),
     })?;
     let mut builder = NetworkBuilder::new(name);
@@ -28,6 +35,11 @@ pub(crate) fn assemble(name: String, entries: &[LayerEntry]) -> Result<Network, 
         let entry = &entries[index];
         let sources: Vec<LayerId> = inputs[index].iter().filter_map(|&i| ids[i]).collect();
         ids[index] = Some(insert(&mut builder, entry, &sources)?);
+    }
+    for (index, owner) in owners.iter().enumerate() {
+        if let (Some(layer), Some(owner)) = (ids[index], owner.and_then(|owner| ids[owner])) {
+            builder.tie(layer, owner)?;
+        }
     }
     builder.build()
 }
@@ -47,8 +59,15 @@ fn insert(
     }
 }
 
-/// For each layer the positions of those that it reads.
-fn resolve(entries: &[LayerEntry]) -> Result<Vec<Vec<usize>>, GraphError> {
+/// How layers are connected, by position.
+struct Connected {
+    /// For each layer those that it reads.
+    inputs: Vec<Vec<usize>>,
+    /// For each layer the one that it is tied to.
+    owners: Vec<Option<usize>>,
+}
+
+fn resolve(entries: &[LayerEntry]) -> Result<Connected, GraphError> {
     let mut by_name = HashMap::new();
     for (index, entry) in entries.iter().enumerate() {
         if by_name.insert(entry.name.as_str(), index).is_some() {
@@ -61,10 +80,21 @@ fn resolve(entries: &[LayerEntry]) -> Result<Vec<Vec<usize>>, GraphError> {
             input: input.clone(),
         })
     };
-    entries
+    let inputs = entries
         .iter()
         .map(|entry| entry.inputs.iter().map(|input| position(&entry.name, input)).collect())
-        .collect()
+        .collect::<Result<_, _>>()?;
+    let owner = |entry: &LayerEntry, owner: &String| {
+        by_name.get(owner.as_str()).copied().ok_or_else(|| GraphError::UnknownOwner {
+            layer: entry.name.clone(),
+            owner: owner.clone(),
+        })
+    };
+    let owners = entries
+        .iter()
+        .map(|entry| entry.tied_to.as_ref().map(|name| owner(entry, name)).transpose())
+        .collect::<Result<_, _>>()?;
+    Ok(Connected { inputs, owners })
 }
 
 fn connections(inputs: &[Vec<usize>]) -> Connections {

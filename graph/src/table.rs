@@ -1,5 +1,6 @@
 //! A network as a table for people.
 
+use crate::layer::Layer;
 use crate::network::Network;
 
 impl Network {
@@ -11,7 +12,7 @@ impl Network {
         for layer in self.layers() {
             rows.push([
                 layer.name.clone(),
-                layer.kind.to_string(),
+                self.kind_text(layer),
                 layer.shape.to_string(),
                 layer.parameter_count().to_string(),
                 mega(self.forward_flops_per_sample(layer.id) as f64),
@@ -28,6 +29,12 @@ impl Network {
             format!("{name:<w0$}  {kind:<w1$}  {output:>w2$}  {params:>w3$}  {mflop:>w4$}\n")
         };
         rows.iter().map(line).collect()
+    }
+
+    /// Kind and settings, and whose parameters the layer computes with: `linear 10 tied to fc1`.
+    pub(crate) fn kind_text(&self, layer: &Layer) -> String {
+        let owner = layer.tied_to.map(|owner| format!(" tied to {}", self.layer(owner).name));
+        layer.kind.to_string() + &owner.unwrap_or_default()
     }
 }
 

@@ -292,7 +292,10 @@ impl Row {
 
 /// True for layers that stand for themselves in the table.
 fn has_row(layer: &Layer, times: &LayerTimes) -> bool {
-    layer.parameter_count() > 0 || times.exchange_s > 0.0 || times.exposed_s > 0.0
+    layer.parameter_count() > 0
+        || layer.tied_to.is_some()
+        || times.exchange_s > 0.0
+        || times.exposed_s > 0.0
 }
 
 /// True for layers whose mesh is a matter of choice.

@@ -23,7 +23,7 @@ use super::platform::platform;
 use super::replicas::check_replicas;
 use super::score::{EpochLoss, score_dataset};
 use super::threads::Threads;
-use crate::checkpoint::{NamedTensor, save_weights};
+use crate::checkpoint::{NamedTensor, find_tensor, save_weights};
 use crate::error::RunError;
 use crate::init::initial_values;
 
@@ -152,8 +152,8 @@ impl Rank<'_> {
         let network = &self.job.network;
         for layer in network.layers() {
             for param in &layer.params {
-                let name = format!("{}.{}", layer.name, param.name);
-                let given = self.job.initial.as_ref().and_then(|tensors| tensors.get(&name));
+                let initial = self.job.initial.as_ref();
+                let given = initial.and_then(|tensors| find_tensor(network, tensors, layer, param));
                 match given {
                     Some(tensor) => store.import(network, layer.id, &param.name, &tensor.values)?,
                     None => {

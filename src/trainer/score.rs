@@ -17,7 +17,7 @@ use super::feed::{LoaderFeed, Recipe};
 use super::observer::Score;
 use super::options::Sgd;
 use super::rank::check_fit;
-use crate::checkpoint::NamedTensor;
+use crate::checkpoint::{NamedTensor, find_tensor, tensor_names};
 use crate::error::RunError;
 
 /// What to score.
@@ -52,7 +52,10 @@ impl std::fmt::Debug for ScoreJob {
 ///
 /// # Errors
 /// A parameter is missing or has another shape, the data does not fit the network or cannot be read.
-#[expect(clippy::missing_panics_doc, reason = "binding gives one program a plan")]
+#[expect(
+    clippy::missing_panics_doc,
+    reason = "the weights are checked, and binding gives one program a plan"
+)]
 pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     check_fit(&job.network, &*job.data)?;
     check_weights(&job.network, &job.weights, &job.weights_path)?;
@@ -71,8 +74,9 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     let store = Arc::new(ParameterStore::new(&plan, 0, job.isa)?);
     for layer in job.network.layers() {
         for param in &layer.params {
-            let values = &job.weights[&format!("{}.{}", layer.name, param.name)].values;
-            store.import(&job.network, layer.id, &param.name, values)?;
+            let tensor = find_tensor(&job.network, &job.weights, layer, param);
+            let tensor = tensor.expect("the weights were checked");
+            store.import(&job.network, layer.id, &param.name, &tensor.values)?;
         }
     }
     let options = BindOptions { decay_all: true, ..BindOptions::default() };
@@ -93,10 +97,10 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     score_dataset(&mut executor, &Arc::new(program), &mut loader, steps)
 }
 
-/// Every parameter of the network must be among the weights, in its shape.
+/// Every parameter of the network must be among the weights, in its shape; a tied one under one or several of its names.
 ///
 /// # Errors
-/// The first that is not, by name.
+/// The first that is not, by name; or one that has different values under different names.
 pub fn check_weights(
     network: &Network,
     weights: &BTreeMap<String, NamedTensor>,
@@ -104,17 +108,26 @@ pub fn check_weights(
 ) -> Result<(), RunError> {
     for layer in network.layers() {
         for param in &layer.params {
-            let name = format!("{}.{}", layer.name, param.name);
-            let Some(tensor) = weights.get(&name) else {
+            let Some(first) = find_tensor(network, weights, layer, param) else {
+                let name = format!("{}.{}", layer.name, param.name);
                 return Err(RunError::MissingTensor { path: path.to_owned(), name });
             };
-            if tensor.shape != param.shape {
-                return Err(RunError::TensorShape {
-                    path: path.to_owned(),
-                    name,
-                    expected: param.shape.clone(),
-                    got: tensor.shape.clone(),
-                });
+            for name in tensor_names(network, layer, param) {
+                let Some(tensor) = weights.get(&name) else { continue };
+                if tensor.shape != param.shape {
+                    return Err(RunError::TensorShape {
+                        path: path.to_owned(),
+                        name,
+                        expected: param.shape.clone(),
+                        got: tensor.shape.clone(),
+                    });
+                }
+                let bits =
+                    |t: &NamedTensor| t.values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                if bits(tensor) != bits(first) {
+                    let (path, first) = (path.to_owned(), first.name.clone());
+                    return Err(RunError::TiedTensors { path, first, second: name });
+                }
             }
         }
     }

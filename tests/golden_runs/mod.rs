@@ -49,6 +49,7 @@ fn read(path: &Path) -> Golden {
         "lenet" => zoo::golden::lenet(),
         "small_vgg" => zoo::golden::small_vgg(),
         "small_resnet" => zoo::golden::small_resnet(),
+        "tied" => zoo::golden::tied(),
         unknown => panic!("{} is a run of an unknown network: {unknown}", path.display()),
     };
     let network = network.unwrap();
@@ -63,6 +64,7 @@ fn read(path: &Path) -> Golden {
         run: Run {
             strategy: Strategy::Data,
             reproducible: false,
+            clip_norm: meta.get("clip_norm").map(|norm| norm.parse().unwrap()),
             network: Arc::new(network),
             initial: tensors("init."),
             minibatches: (0..steps)

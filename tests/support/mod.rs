@@ -31,6 +31,7 @@ pub(crate) struct Run {
     pub(crate) ranks: usize,
     pub(crate) strategy: Strategy,
     pub(crate) reproducible: bool,
+    pub(crate) clip_norm: Option<f32>,
     pub(crate) workers: usize,
     pub(crate) isa: Isa,
 }
@@ -120,7 +121,7 @@ impl Run {
                 fuse: true,
                 bundle: true,
                 reproducible: self.reproducible,
-                clip: false,
+                clip: self.clip_norm.is_some(),
             },
         )
         .unwrap();
@@ -128,7 +129,7 @@ impl Run {
         self.each_parameter(|layer, param, name| {
             store.import(&self.network, layer, param, &self.initial[name]).unwrap();
         });
-        let bind = BindOptions { decay_all: true, ..BindOptions::default() };
+        let bind = BindOptions { decay_all: true, clip_norm: self.clip_norm };
         let program = Arc::new(Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap());
         let config = WorkerConfig {
             workers: self.workers,

@@ -3,6 +3,7 @@
 use super::model::{Model, Rule};
 use super::overlap::{Estimate, estimate};
 use super::reason::{Alternative, Reason};
+use crate::compile::is_splittable;
 use crate::cost::Platform;
 use crate::layer::LayerId;
 use crate::network::Network;
@@ -43,7 +44,8 @@ pub struct LayerChoice {
 ///
 /// Convolutions of one group and linear layers are free to choose among the numbers of groups that divide the ranks and leave
 /// every member at least one whole group of 16 output features. Local response normalizations, concatenations, convolutions of
-/// several groups and the input are data-parallel; every other layer has the mesh of its first input. Where a tensor is
+/// several groups and the input are data-parallel; every other layer has the mesh of its first input. Tied layers have one mesh
+/// and exchange their gradient once, with the first of them. Where a tensor is
 /// held otherwise than its reader needs it, what moves is counted exactly, for the rank that is busiest with it. A minibatch
 /// or a number of ranks of zero counts as one.
 ///
@@ -192,6 +194,12 @@ impl Search<'_> {
         let possible = match &self.model.layers[layer].rule {
             Rule::Follows(input) => {
                 return Reason::Follows { input: network.layers()[*input].name.clone() };
+            }
+            Rule::Tied(first) => {
+                return Reason::Tied { to: network.layers()[*first].name.clone() };
+            }
+            Rule::WholeSamples if is_splittable(&network.layers()[layer]) => {
+                return Reason::TiedToWholeSamples;
             }
             Rule::WholeSamples => {
                 return Reason::WholeSamples { kind: network.layers()[layer].kind.name() };

@@ -2,9 +2,9 @@
 
 use super::equations::{VALUE_BYTES, divisors};
 use super::movement::{Load, Need, Sizes, channels_of};
-use crate::compile::{Fusion, is_splittable};
+use crate::compile::{Fusion, MeshClasses, MeshSource, is_splittable};
 use crate::cost::{Platform, Price};
-use crate::layer::{Layer, LayerKind};
+use crate::layer::{Layer, LayerKind, Param};
 use crate::network::Network;
 use crate::placement::{FEATURE_GRAIN, Mesh, share};
 
@@ -16,9 +16,11 @@ const LOSS_VALUES: f64 = 4.0;
 pub(super) enum Rule {
     /// Free to choose among these meshes, by index: members compute their own output features.
     Free(Vec<usize>),
+    /// Has the mesh of this earlier free layer, because parameters are tied between them or layers that follow them.
+    Tied(usize),
     /// Works on the features that its first input left on the rank.
     Follows(usize),
-    /// Looks across channels, or is the input: data-parallel.
+    /// Looks across channels, is the input, or is tied to what does: data-parallel.
     WholeSamples,
 }
 
@@ -29,7 +31,7 @@ pub(super) struct Passes {
     pub(super) backward_data_s: f64,
     /// With the update of the owned strip.
     pub(super) backward_weights_s: f64,
-    /// Part-reduce and part-broadcast.
+    /// Part-reduce and part-broadcast, by the layer that keeps the weights.
     pub(super) weights: Exchange,
     /// Of a loss over split classes: what the members tell each other.
     pub(super) loss: Exchange,
@@ -79,6 +81,7 @@ impl Model {
             minibatch,
             platform,
             fusion: Fusion::new(network, true, true),
+            classes: MeshClasses::new(network),
             meshes: &meshes,
         };
         let mut needs_gradient: Vec<bool> = Vec::new();
@@ -86,7 +89,7 @@ impl Model {
         let mut layers = Vec::new();
         for layer in network.layers() {
             let upstream = layer.inputs.iter().any(|input| needs_gradient[input.index()]);
-            needs_gradient.push(upstream || layer.parameter_count() > 0);
+            needs_gradient.push(upstream || network.parameters(layer.id).next().is_some());
             sizes.push(maker.sizes(layer, &sizes));
             layers.push(LayerModel {
                 rule: maker.rule(layer),
@@ -102,6 +105,7 @@ impl Model {
         for (index, layer) in self.layers.iter().enumerate() {
             match layer.rule {
                 Rule::Free(_) => {}
+                Rule::Tied(first) => choice[index] = choice[first],
                 Rule::Follows(input) => choice[index] = choice[input],
                 Rule::WholeSamples => choice[index] = self.meshes.len() - 1,
             }
@@ -133,17 +137,22 @@ struct Maker<'a> {
     minibatch: usize,
     platform: &'a Platform,
     fusion: Fusion,
+    classes: MeshClasses,
     meshes: &'a [Mesh],
 }
 
 impl Maker<'_> {
     fn rule(&self, layer: &Layer) -> Rule {
         match (&layer.kind, layer.inputs.first()) {
-            _ if is_splittable(layer) => {
-                let most_members = layer.shape.maps().0.div_ceil(FEATURE_GRAIN);
-                let possible = |&i: &usize| self.meshes[i].members() <= most_members;
-                Rule::Free((0..self.meshes.len()).filter(possible).collect())
-            }
+            _ if is_splittable(layer) => match self.classes.source(layer.id) {
+                MeshSource::Own => {
+                    let most_members = layer.shape.maps().0.div_ceil(FEATURE_GRAIN);
+                    let possible = |&i: &usize| self.meshes[i].members() <= most_members;
+                    Rule::Free((0..self.meshes.len()).filter(possible).collect())
+                }
+                MeshSource::Shared(first) => Rule::Tied(first.index()),
+                MeshSource::WholeSamples => Rule::WholeSamples,
+            },
             (LayerKind::Lrn(_) | LayerKind::Concat | LayerKind::Conv2d(_), _) | (_, None) => {
                 Rule::WholeSamples
             }
@@ -173,7 +182,8 @@ impl Maker<'_> {
         let read: usize =
             layer.inputs.iter().map(|&i| self.network.layer(i).shape.elements()).sum();
         let read_share = if is_splittable(layer) { 1.0 } else { own };
-        let weights = layer.parameter_count() as f64 * own * VALUE_BYTES;
+        let parameters: usize = self.network.parameters(layer.id).map(Param::elements).sum();
+        let weights = parameters as f64 * own * VALUE_BYTES;
         let bytes = (read as f64 * samples * read_share + output) * VALUE_BYTES + weights;
         let pass_s = self.platform.seconds(&Price::compute(flops, bytes));
         let kept = |fused: bool| if fused { 0.0 } else { pass_s };
@@ -184,7 +194,11 @@ impl Maker<'_> {
         if upstream && !matches!(layer.kind, LayerKind::SoftmaxCrossEntropy(_)) {
             passes.backward_data_s = kept(self.fusion.is_gradient_folded(layer.id));
         }
-        if weights > 0.0 {
+        if weights > 0.0 && layer.tied_to.is_some() {
+            // Its gradient is added to that of the others.
+            let add = Price::compute(weights / VALUE_BYTES, 3.0 * weights);
+            passes.backward_weights_s = pass_s + self.platform.seconds(&add);
+        } else if weights > 0.0 {
             let groups = mesh.groups() as f64;
             let strip = weights / groups;
             let update = Price::compute(4.0 * strip / VALUE_BYTES, 5.0 * strip);

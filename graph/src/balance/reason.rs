@@ -13,6 +13,13 @@ pub enum Reason {
         /// The input's name.
         input: String,
     },
+    /// The layer has the mesh of an earlier one, because parameters are tied between them or between layers that follow them.
+    Tied {
+        /// The earlier layer's name.
+        to: String,
+    },
+    /// Parameters are tied between the layer, or one that follows it, and a layer that is data-parallel.
+    TiedToWholeSamples,
     /// The layer needs all channels of a sample.
     WholeSamples {
         /// The layer's kind.
@@ -43,6 +50,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Follows { input } => write!(f, "works on what {input} leaves on each rank"),
+            Self::Tied { to } => write!(f, "as {to}, with which parameters are tied"),
+            Self::TiedToWholeSamples => {
+                f.write_str("parameters are tied with a data-parallel layer")
+            }
             Self::WholeSamples { kind: "input" } => f.write_str("each rank loads its own samples"),
             Self::WholeSamples { kind } => write!(f, "{kind} needs all channels of a sample"),
             Self::Compared { alternatives, .. } if alternatives.len() == 1 => {

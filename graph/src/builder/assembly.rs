@@ -33,11 +33,11 @@ use crate::shape::Shape;
 #[derive(Debug, Clone)]
 pub struct NetworkBuilder {
     name: String,
-    layers: Vec<Layer>,
+    pub(super) layers: Vec<Layer>,
     flops: Vec<u64>,
     names: HashSet<String>,
     /// Trainable values so far.
-    parameters: usize,
+    pub(super) parameters: usize,
     input: Option<LayerId>,
     loss: Option<LayerId>,
 }
@@ -158,7 +158,7 @@ impl NetworkBuilder {
         let id = LayerId::new(self.layers.len());
         let Inferred { shape, params, flops } = inferred;
         self.names.insert(name.clone());
-        self.layers.push(Layer { id, name, kind, inputs, shape, params });
+        self.layers.push(Layer { id, name, kind, inputs, shape, tied_to: None, params });
         self.flops.push(flops);
         id
     }

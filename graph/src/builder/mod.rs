@@ -2,6 +2,7 @@
 
 mod assembly;
 mod methods;
+mod ties;
 mod naming;
 
 pub use assembly::NetworkBuilder;

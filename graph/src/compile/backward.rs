@@ -3,7 +3,7 @@
 //! Layers are walked in reverse order. For each: the terms of its output's gradient are summed where there are
 //! several, the weight gradient is computed, then the data gradient, then follow the exchange and the update
 //! (`updates.rs`). The weight gradient comes first in this order so that its exchange travels while the data gradient is
-//! computed.
+//! computed. Where layers are tied, exchange and update follow the first of them, which is walked last.
 //!
 //! Where the gradient of an activation function is folded into the task that writes the gradient of its output
 //! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
@@ -102,8 +102,7 @@ impl Lowering<'_> {
         gradient: TensorId,
         sums: Option<TensorId>,
     ) -> Option<TensorId> {
-        self.layers[layer.id.index()].parameters?;
-        let parameter_gradient = self.tensor(layer, TensorRole::ParameterGradient);
+        self.parameters_of(layer.id)?;
         let (reads, price) = match (&layer.kind, sums) {
             (_, Some(sums)) => (vec![sums], Price::compute(0.0, 2.0 * self.parameter_bytes(layer))),
             (LayerKind::Bias, None) => {
@@ -116,37 +115,82 @@ impl Lowering<'_> {
             }
         };
         let slices = self.slices();
-        if slices == 1 {
-            let operands = Operands::new(reads, [parameter_gradient]);
-            self.emit(layer, TaskKind::BackwardWeights, operands, price);
-        } else {
-            let sum = SliceSum { reads, price: price.part(slices), slices };
-            self.sum_slices(layer, &sum, 0..slices, parameter_gradient);
+        let sum = SliceSum { reads, price: price.part(slices), slices };
+        let owner = self.network.owner(layer.id);
+        if self.network.tied(owner).next().is_some() {
+            return self.shared_gradient(layer, &sum, owner);
         }
+        let parameter_gradient = self.tensor(layer, TensorRole::ParameterGradient);
+        self.sum_slices(layer, &sum, 0..slices, parameter_gradient);
         Some(parameter_gradient)
+    }
+
+    /// Emits a layer's terms of the gradient by parameters that several layers compute with. These are walked from the last to the
+    /// first, which is the owner: with it the gradient is complete. Terms are added slice by slice before slices are summed,
+    /// so that the order of all additions is the same for any number of ranks.
+    fn shared_gradient(
+        &mut self,
+        layer: &Layer,
+        sum: &SliceSum,
+        owner: LayerId,
+    ) -> Option<TensorId> {
+        let mut sums = std::mem::take(&mut self.layers[owner.index()].shared_gradient);
+        for slice in 0..sum.slices {
+            let term = self.tensor(layer, TensorRole::ParameterGradient);
+            self.slice_gradient(layer, sum, slice, term);
+            match sums.get(slice) {
+                Some(&known) => self.add_gradient(layer, term, known),
+                None => sums.push(term),
+            }
+        }
+        if layer.id == owner {
+            return Some(self.sum_tree(layer, &sums));
+        }
+        self.layers[owner.index()].shared_gradient = sums;
+        None
+    }
+
+    /// Emits the sum of gradients over neighboring slices, in the tree of [`sum_slices`](Self::sum_slices).
+    fn sum_tree(&mut self, layer: &Layer, slices: &[TensorId]) -> TensorId {
+        if let [only] = slices {
+            return *only;
+        }
+        let (left, right) = slices.split_at(slices.len() / 2);
+        let (into, other) = (self.sum_tree(layer, left), self.sum_tree(layer, right));
+        self.add_gradient(layer, other, into);
+        into
     }
 
     /// Emits the gradient over some slices of the samples as a tree of sums: the same tree whatever the slices of a rank, since
     /// these are a whole branch of it.
     fn sum_slices(&mut self, layer: &Layer, sum: &SliceSum, range: Range<usize>, into: TensorId) {
-        let SliceSum { reads, price, slices } = sum;
         if range.len() == 1 {
-            let part = SamplePart {
-                index: range.start,
-                of: *slices,
-                groups: self.mesh(layer.id).groups(),
-            };
-            let operands = Operands::new(reads.iter().copied(), [into]);
-            self.emit_slice(layer, TaskKind::BackwardWeights, part, operands, *price);
+            self.slice_gradient(layer, sum, range.start, into);
             return;
         }
         let middle = range.start + range.len() / 2;
         self.sum_slices(layer, sum, range.start..middle, into);
         let other = self.tensor(layer, TensorRole::ParameterGradient);
         self.sum_slices(layer, sum, middle..range.end, other);
+        self.add_gradient(layer, other, into);
+    }
+
+    /// Emits the gradient over one slice of the samples; over all of them where there is but one.
+    fn slice_gradient(&mut self, layer: &Layer, sum: &SliceSum, index: usize, into: TensorId) {
+        let operands = Operands::new(sum.reads.iter().copied(), [into]);
+        if sum.slices == 1 {
+            self.emit(layer, TaskKind::BackwardWeights, operands, sum.price);
+        } else {
+            let groups = self.mesh(layer.id).groups();
+            let part = SamplePart { index, of: sum.slices, groups };
+            self.emit_slice(layer, TaskKind::BackwardWeights, part, operands, sum.price);
+        }
+    }
+
+    fn add_gradient(&mut self, layer: &Layer, term: TensorId, into: TensorId) {
         let bytes = self.parameter_bytes(layer);
         let price = Price::compute(bytes / VALUE_BYTES, 3.0 * bytes);
-        self.emit(layer, TaskKind::SumGradients, Operands::new([other], [into]), price);
+        self.emit(layer, TaskKind::SumGradients, Operands::new([term], [into]), price);
     }
 
     fn backward_data(&mut self, layer: &Layer, gradient: TensorId, sums: Option<TensorId>) {
@@ -193,7 +237,7 @@ impl Lowering<'_> {
     ) {
         let source = self.operand(layer, layer.inputs[0]);
         let output = self.activation(layer.id);
-        let parameters = self.layers[layer.id.index()].parameters;
+        let parameters = self.parameters_of(layer.id);
         let mut reads = vec![gradient];
         let mut in_place = false;
         match &layer.kind {
@@ -246,8 +290,7 @@ impl Lowering<'_> {
     }
 
     fn pack_weights(&mut self, layer: &Layer) -> TensorId {
-        let parameters = self.layers[layer.id.index()].parameters;
-        let parameters = parameters.expect("a convolution has weights");
+        let parameters = self.parameters_of(layer.id).expect("a convolution has weights");
         let packed = self.tensor(layer, TensorRole::BackwardWeights);
         let price = Price::compute(0.0, 2.0 * self.parameter_bytes(layer));
         self.emit(layer, TaskKind::PackWeights, Operands::new([parameters], [packed]), price);

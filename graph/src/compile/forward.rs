@@ -105,9 +105,11 @@ impl Lowering<'_> {
     }
 
     fn parameters(&mut self, layer: &Layer) -> Option<TensorId> {
-        if !layer.params.iter().any(|p| p.role.is_trainable()) {
-            return None;
+        self.network.parameters(layer.id).next()?;
+        if let Some(known) = self.parameters_of(layer.id) {
+            return Some(known);
         }
+        // Tied layers come after the layer that keeps the parameters.
         let tensor = self.tensor(layer, TensorRole::Parameters);
         self.layers[layer.id.index()].parameters = Some(tensor);
         Some(tensor)

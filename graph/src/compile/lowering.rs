@@ -7,7 +7,7 @@ use super::meshes::{Meshes, is_splittable};
 use super::plan::{Mode, PlanOptions, REPRODUCIBLE_SLICES};
 use super::updates::Pending;
 use crate::cost::Price;
-use crate::layer::{Layer, LayerId, Statistics};
+use crate::layer::{Layer, LayerId, Param, Statistics};
 use crate::network::Network;
 use crate::placement::{Extent, Mesh, Placement, redistribution};
 use crate::task::{
@@ -32,7 +32,10 @@ pub(super) const SQUARES: usize = 48;
 pub(super) struct LayerTensors {
     /// The output, as the layer computes it.
     pub(super) activation: Option<TensorId>,
+    /// Of a layer that is not tied.
     pub(super) parameters: Option<TensorId>,
+    /// Of a layer that others are tied to: the gradient by those of its uses that were walked, one tensor a slice of the samples.
+    pub(super) shared_gradient: Vec<TensorId>,
     pub(super) batch_statistics: Option<TensorId>,
     /// Of a batch normalization: what the task of the layer before writes along.
     pub(super) slice_statistics: Option<TensorId>,
@@ -72,7 +75,7 @@ impl<'a> Lowering<'a> {
         let mut layers = vec![LayerTensors::default(); network.layers().len()];
         for layer in network.layers() {
             let upstream = layer.inputs.iter().any(|i| layers[i.index()].needs_gradient);
-            let own = layer.params.iter().any(|p| p.role.is_trainable());
+            let own = network.parameters(layer.id).next().is_some();
             layers[layer.id.index()].needs_gradient = own || upstream;
         }
         let (builder, copies) = (TaskGraphBuilder::default(), BTreeMap::new());
@@ -312,9 +315,15 @@ impl<'a> Lowering<'a> {
         layer.inputs.iter().map(of).sum()
     }
 
+    /// The trainable parameters with which a layer computes, once the forward pass of the layer that keeps them is lowered.
+    pub(super) fn parameters_of(&self, layer: LayerId) -> Option<TensorId> {
+        self.layers[self.network.owner(layer).index()].parameters
+    }
+
     /// Bytes of the trainable parameters of a layer's features on the busiest rank.
     pub(super) fn parameter_bytes(&self, layer: &Layer) -> f64 {
-        layer.parameter_count() as f64 * self.feature_share(layer.id) * VALUE_BYTES
+        let values: usize = self.network.parameters(layer.id).map(Param::elements).sum();
+        values as f64 * self.feature_share(layer.id) * VALUE_BYTES
     }
 
     pub(super) fn emit(&mut self, layer: &Layer, kind: TaskKind, operands: Operands, price: Price) {

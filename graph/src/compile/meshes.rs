@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::mesh_classes::{MeshClasses, MeshSource};
 use super::parts;
 use super::strategy::Strategy;
 use crate::balance::choose_groups;
@@ -18,7 +19,7 @@ use crate::task::SamplePart;
 /// Layers with weights (linear layers and convolutions of one group) have the mesh that the strategy gives them: members of a
 /// group read all input features and compute their own output features. Layers that look across channels without weights of
 /// that kind (local response normalization, concatenation, grouped convolutions) and the input are data-parallel. All others
-/// have the mesh of their first input and work on the features that are there.
+/// have the mesh of their first input and work on the features that are there. Tied layers have one mesh.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meshes {
     ranks: usize,
@@ -40,7 +41,8 @@ impl Meshes {
     /// Resolves a strategy.
     ///
     /// # Errors
-    /// There are no ranks, or the strategy names a layer that has no weights or does not exist.
+    /// There are no ranks, the strategy names a layer that has no weights or does not exist, or it names two layers differently
+    /// that must have one mesh.
     pub fn new(
         network: &Network,
         strategy: &Strategy,
@@ -51,15 +53,9 @@ impl Meshes {
         if ranks == 0 {
             return Err(GraphError::UnevenMesh { ranks: 0, groups: 0 });
         }
-        if let Strategy::PerLayer(layers) = strategy {
-            for name in layers.names() {
-                if !network.find(name).is_some_and(is_splittable) {
-                    let (path, layer) = (layers.path().to_owned(), name.to_owned());
-                    return Err(GraphError::StrategyLayer { path, layer });
-                }
-            }
-        }
-        let is_auto = |layer: &Layer| *strategy.of(&layer.name) == Strategy::Auto;
+        let classes = MeshClasses::new(network);
+        let asked = asked(network, &classes, strategy)?;
+        let is_auto = |layer: &Layer| *asked[layer.id.index()] == Strategy::Auto;
         let choices = if network.layers().iter().any(is_auto) {
             choose_groups(network, minibatch, ranks, platform)
         } else {
@@ -69,9 +65,16 @@ impl Meshes {
         for layer in network.layers() {
             let next = match (&layer.kind, layer.inputs.first()) {
                 _ if is_splittable(layer) => {
-                    let chosen = choices.get(layer.id.index()).map(|choice| choice.mesh);
-                    let groups = groups(layer, strategy, ranks, chosen);
-                    LayerMesh { mesh: Mesh::new(ranks, groups)?, grain: FEATURE_GRAIN, parts: 1 }
+                    let mesh = match classes.source(layer.id) {
+                        MeshSource::Own => {
+                            let chosen = choices.get(layer.id.index()).map(|choice| choice.mesh);
+                            let groups = groups(layer, asked[layer.id.index()], ranks, chosen);
+                            Mesh::new(ranks, groups)?
+                        }
+                        MeshSource::Shared(first) => layers[first.index()].mesh,
+                        MeshSource::WholeSamples => Mesh::data_parallel(ranks),
+                    };
+                    LayerMesh { mesh, grain: FEATURE_GRAIN, parts: 1 }
                 }
                 (_, Some(input)) if !is_mixing(&layer.kind) => {
                     let before = layers[input.index()];
@@ -176,17 +179,50 @@ pub(crate) fn is_splittable(layer: &Layer) -> bool {
 }
 
 /// True for layers other than splittable ones that look across the channels of their input.
-fn is_mixing(kind: &LayerKind) -> bool {
+pub(super) fn is_mixing(kind: &LayerKind) -> bool {
     matches!(kind, LayerKind::Lrn(_) | LayerKind::Concat | LayerKind::Conv2d(_))
+}
+
+/// What is asked for each layer. Of layers that must have one mesh, it is enough to name one.
+fn asked<'a>(
+    network: &Network,
+    classes: &MeshClasses,
+    strategy: &'a Strategy,
+) -> Result<Vec<&'a Strategy>, GraphError> {
+    let mut asked: Vec<_> = network.layers().iter().map(|l| strategy.of(&l.name)).collect();
+    let Strategy::PerLayer(layers) = strategy else { return Ok(asked) };
+    let mut named: Vec<&Layer> = Vec::new();
+    for name in layers.names() {
+        let layer = network.find(name).filter(|layer| is_splittable(layer));
+        let layer = layer.ok_or_else(|| GraphError::StrategyLayer {
+            path: layers.path().to_owned(),
+            layer: name.to_owned(),
+        })?;
+        let alike = named.iter().find(|other| classes.are_alike(layer.id, other.id));
+        if let Some(first) = alike.filter(|first| layers.of(&first.name) != layers.of(name)) {
+            return Err(GraphError::StrategyTied {
+                path: layers.path().to_owned(),
+                first: first.name.clone(),
+                second: name.to_owned(),
+            });
+        }
+        named.push(layer);
+        for other in network.layers() {
+            if classes.are_alike(layer.id, other.id) {
+                asked[other.id.index()] = layers.of(name);
+            }
+        }
+    }
+    Ok(asked)
 }
 
 /// The number of groups for a splittable layer: what the strategy asks for, or the next number that divides the ranks and leaves
 /// every member whole vectors of features to compute; what the planner has `chosen` where it was asked.
-fn groups(layer: &Layer, strategy: &Strategy, ranks: usize, chosen: Option<Mesh>) -> usize {
+fn groups(layer: &Layer, asked: &Strategy, ranks: usize, chosen: Option<Mesh>) -> usize {
     let (features, ..) = layer.shape.maps();
     let most_members = features.div_ceil(FEATURE_GRAIN);
     let possible = (1..=ranks).filter(|g| ranks.is_multiple_of(*g) && ranks / g <= most_members);
-    match strategy.of(&layer.name) {
+    match asked {
         Strategy::Model => possible.min(),
         Strategy::Groups(wanted) => {
             let possible: Vec<_> = possible.collect();

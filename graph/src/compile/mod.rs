@@ -6,12 +6,14 @@ mod forward;
 mod fusion;
 mod lowering;
 mod meshes;
+mod mesh_classes;
 mod parts;
 mod plan;
 mod strategy;
 mod updates;
 
 pub use fusion::Fusion;
+pub(crate) use mesh_classes::{MeshClasses, MeshSource};
 pub use meshes::Meshes;
 pub(crate) use meshes::is_splittable;
 pub use plan::{Mode, Plan, PlanOptions, REPRODUCIBLE_SLICES};

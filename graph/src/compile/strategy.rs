@@ -11,7 +11,8 @@ use crate::error::GraphError;
 /// How the ranks share the work of the layers with weights; all other layers follow their input.
 ///
 /// On the command line: `data`, `model`, `auto`, `G=2`, or the path of a JSON file such as
-/// `{"default": "data", "fc6": "model", "fc7": 2}`.
+/// `{"default": "data", "fc6": "model", "fc7": 2}`. Of tied layers it is enough to name one; to name two
+/// of them differently is refused.
 ///
 /// # Examples
 /// ```

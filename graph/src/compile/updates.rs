@@ -54,10 +54,11 @@ impl Lowering<'_> {
             if layer.id == loss || !self.layers[layer.id.index()].needs_gradient {
                 continue;
             }
-            if self.layers[layer.id.index()].parameters.is_some() {
+            if self.parameters_of(layer.id).is_some() {
                 backward_s += seconds(layer);
                 let mesh = self.mesh(layer.id);
-                if mesh.groups() > 1 {
+                // The gradient of tied layers is complete with that of the first.
+                if mesh.groups() > 1 && self.network.owner(layer.id) == layer.id {
                     gradients.push(Gradient {
                         layer: layer.id,
                         mesh,
@@ -140,7 +141,7 @@ impl Lowering<'_> {
     /// Emits the update of a layer's owned strip; returns its parameters.
     fn update(&mut self, layer: LayerId, gradient: TensorId, norm: Option<TensorId>) -> TensorId {
         let layer = self.network.layer(layer);
-        let parameters = self.layers[layer.id.index()].parameters;
+        let parameters = self.parameters_of(layer.id);
         let parameters = parameters.expect("a layer with a parameter gradient has parameters");
         let mut writes = vec![parameters];
         if self.options.mode == (Mode::Train { momentum: true }) {

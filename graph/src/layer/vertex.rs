@@ -44,12 +44,14 @@ pub struct Layer {
     pub inputs: Vec<LayerId>,
     /// Its output, for one sample.
     pub shape: Shape,
-    /// What it keeps between iterations, in the order of PyTorch's `state_dict`.
+    /// The earlier layer whose trainable parameters it computes with, in place of its own; that one is not tied itself.
+    pub tied_to: Option<LayerId>,
+    /// What it keeps between iterations, in the order of PyTorch's `state_dict`: of a tied layer, running statistics alone.
     pub params: Vec<Param>,
 }
 
 impl Layer {
-    /// Number of trainable values.
+    /// Number of trainable values that it keeps; a tied layer keeps none.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.params.iter().filter(|p| p.role.is_trainable()).map(Param::elements).sum()

@@ -75,7 +75,7 @@ pub enum TaskKind {
     BackwardData,
     /// A layer's gradient with respect to its parameters. Reads: activation, gradient (batch normalization: slice or local gradient sums). Writes: parameter gradient.
     BackwardWeights,
-    /// Adds the gradient over one slice of the samples to that over another. Reads: parameter gradient. Writes: parameter
+    /// Adds the gradient over one slice of the samples to that over another, or that by one use of tied parameters to that by others. Reads: parameter gradient. Writes: parameter
     /// gradient (also read).
     SumGradients,
     /// The sum of squares of the owned strip of a gradient. Reads: parameter gradient. Writes: gradient squares.

@@ -83,3 +83,31 @@ pub fn small_resnet() -> Result<Network, GraphError> {
     net.softmax_cross_entropy("loss", fc5, SoftmaxCrossEntropy::default())?;
     net.build()
 }
+
+/// Two convolutions over maps of different sizes and two linear layers that share weights and biases: 3x8x8, 6 classes.
+///
+/// # Errors
+/// None: the settings are valid.
+pub fn tied() -> Result<Network, GraphError> {
+    let mut net = NetworkBuilder::new("tied");
+    let data = net.input("data", (3, 8, 8))?;
+    let conv0 = net.conv2d("0", data, Conv2d::new(32, 3).pad(1))?;
+    let relu1 = net.relu("1", conv0)?;
+    let conv2 = net.conv2d("2", relu1, Conv2d::new(32, 3).pad(1))?;
+    let relu3 = net.relu("3", conv2)?;
+    let conv4 = net.conv2d("4", relu3, Conv2d::new(32, 3).stride(2).pad(1))?;
+    let relu5 = net.relu("5", conv4)?;
+    let pool6 = net.max_pool("6", relu5, Pool::new(2))?;
+    let flatten7 = net.flatten("7", pool6)?;
+    let fc8 = net.linear("8", flatten7, Linear::new(48))?;
+    let sigmoid9 = net.sigmoid("9", fc8)?;
+    let fc10 = net.linear("10", sigmoid9, Linear::new(48))?;
+    let relu11 = net.relu("11", fc10)?;
+    let fc12 = net.linear("12", relu11, Linear::new(48))?;
+    let relu13 = net.relu("13", fc12)?;
+    let fc14 = net.linear("14", relu13, Linear::new(6))?;
+    net.tie(conv4, conv2)?;
+    net.tie(fc12, fc10)?;
+    net.softmax_cross_entropy("loss", fc14, SoftmaxCrossEntropy::default())?;
+    net.build()
+}

@@ -260,3 +260,68 @@ fn dead_branches() {
     net.softmax_cross_entropy("loss", relu, SoftmaxCrossEntropy::default()).unwrap();
     assert_eq!(net.build().unwrap_err().to_string(), dead("aux_relu", "loss"));
 }
+
+#[test]
+fn ties() {
+    let mut net = NetworkBuilder::new("wrong");
+    let data = net.input("data", (8, 5, 5)).unwrap();
+    let conv = |net: &mut NetworkBuilder, name: &str, conv: Conv2d| {
+        net.conv2d(name, data, conv.pad(1)).unwrap()
+    };
+    let plain = conv(&mut net, "plain", Conv2d::new(8, 3));
+    let strided = conv(&mut net, "strided", Conv2d::new(8, 3).stride(2));
+    let bare = conv(&mut net, "bare", Conv2d::new(8, 3).no_bias());
+    let other = conv(&mut net, "other", Conv2d::new(8, 3));
+    let narrow = net.conv2d("narrow", data, Conv2d::new(4, 1).no_bias()).unwrap();
+    let two = net.conv2d("two", narrow, Conv2d::new(4, 1).groups(2).no_bias()).unwrap();
+    let half = net.conv2d("half", narrow, Conv2d::new(2, 1).no_bias()).unwrap();
+    let one = net.conv2d("one", half, Conv2d::new(4, 1).no_bias()).unwrap();
+    let bias = net.bias("bias", data).unwrap();
+    let relus = [net.relu("relu", data).unwrap(), net.relu("relu2", data).unwrap()];
+    let tie =
+        |net: &NetworkBuilder, layer, owner| net.clone().tie(layer, owner).unwrap_err().to_string();
+    for (layer, owner, problem) in [
+        (plain, plain, "plain cannot be tied to plain: both have the same parameters already"),
+        (
+            bias,
+            plain,
+            "bias cannot be tied to plain: it is a bias layer and the other a conv2d layer, and both must be of one kind",
+        ),
+        (relus[1], relus[0], "relu2 cannot be tied to relu: a relu layer has no parameters"),
+        (
+            bare,
+            plain,
+            "bare cannot be tied to plain: its parameters are weight 8x8x3x3, the other's weight 8x8x3x3, bias 8, and \
+             both must be alike",
+        ),
+        (
+            one,
+            two,
+            "one cannot be tied to two: it has 1 groups and the other 2, and both must have the same number",
+        ),
+        (
+            plain,
+            strided,
+            "plain cannot be tied to strided: the other comes later, so tie the other to it",
+        ),
+    ] {
+        assert_eq!(tie(&net, layer, owner), format!("layer {problem}"));
+    }
+    net.tie(other, plain).unwrap();
+    net.tie(other, plain).unwrap();
+    net.tie(strided, other).unwrap();
+    assert_eq!(
+        tie(&net, plain, strided),
+        "layer plain cannot be tied to strided: both have the same parameters already"
+    );
+    assert_eq!(
+        tie(&net, strided, bare),
+        "layer strided cannot be tied to bare: it is tied to plain already"
+    );
+    let mut small = NetworkBuilder::new("small");
+    small.input("data", 1).unwrap();
+    assert_eq!(
+        small.tie(plain, data).unwrap_err().to_string(),
+        "layer number 1 of another builder cannot be tied: this one has 1 layers so far"
+    );
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lockstep_graph::{GraphError, Network, zoo};
+use lockstep_graph::{GraphError, Network, Param, zoo};
 
 #[test]
 fn lenet_is_written_one_line_a_layer() {
@@ -185,5 +185,54 @@ fn a_file_is_named_in_its_error() {
     assert!(
         message.starts_with(&format!("network file {}: line 1, column ", manifest.display())),
         "{message}"
+    );
+}
+
+/// Linear layers of the same shape, side by side, as `name` or `name tied_to owner`, in this order.
+fn side_by_side(layers: &[(&str, Option<&str>)]) -> String {
+    let mut entries = vec![r#"{"name": "data", "kind": "input", "shape": [4]}"#.to_owned()];
+    for (name, owner) in layers {
+        let tie = owner.map_or_else(String::new, |owner| format!(r#", "tied_to": "{owner}""#));
+        entries.push(format!(
+            r#"{{"name": "{name}", "kind": {{"linear": {{"out_features": 4}}}}, "inputs": ["data"]{tie}}}"#
+        ));
+    }
+    let names: Vec<String> = layers.iter().map(|(name, _)| format!("{name:?}")).collect();
+    entries.push(format!(r#"{{"name": "sum", "kind": "add", "inputs": [{}]}}"#, names.join(",")));
+    document(&entries.join(","))
+}
+
+#[test]
+fn tied_layers_may_come_in_any_order_and_count_once() {
+    // A chain, from its end.
+    let text = side_by_side(&[("c", Some("b")), ("b", Some("a")), ("a", None), ("d", None)]);
+    let net = Network::from_json(&text).unwrap();
+    let id = |name: &str| net.find(name).unwrap().id;
+    assert_eq!([id("a"), id("b"), id("c")].map(|id| net.owner(id)), [id("a"); 3]);
+    assert_eq!(net.tied(id("a")).map(|l| l.name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(net.parameter_count(), 2 * (4 * 4 + 4));
+    assert_eq!(net.parameters(id("c")).map(Param::elements).sum::<usize>(), 20);
+    assert_eq!(Network::from_json(&net.to_json()).unwrap(), net);
+    assert!(net.to_table().contains("linear 4 tied to a"), "{}", net.to_table());
+    assert!(net.to_dot().contains(r"c\nlinear 4 tied to a"), "{}", net.to_dot());
+}
+
+#[test]
+fn ties_are_checked() {
+    assert_eq!(
+        refused(&side_by_side(&[("a", Some("x")), ("b", None)])),
+        "layer a is tied to x, which is not a layer of the network"
+    );
+    assert_eq!(
+        refused(&side_by_side(&[("a", Some("b")), ("b", Some("a"))])),
+        "layer a cannot be tied to b: the other comes later, so tie the other to it"
+    );
+    let after = r#"
+        {"name": "data", "kind": "input", "shape": [4]},
+        {"name": "a", "kind": {"linear": {"out_features": 4}}, "inputs": ["data"], "tied_to": "b"},
+        {"name": "b", "kind": {"linear": {"out_features": 4}}, "inputs": ["a"]}"#;
+    assert_eq!(
+        refused(&document(after)),
+        "layer a cannot be tied to b: the other comes later, so tie the other to it"
     );
 }

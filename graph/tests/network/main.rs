@@ -6,4 +6,5 @@ mod export;
 mod inference;
 mod json;
 mod random;
+mod ties;
 mod zoo;

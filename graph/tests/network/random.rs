@@ -22,13 +22,16 @@ struct Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let from = prop::collection::vec(any::<prop::sample::Index>(), 1..4);
-    (0_u8..15, 1_usize..6, 1_usize..4, from).prop_map(|(op, size, detail, from)| Step {
+    (0_u8..18, 1_usize..6, 1_usize..4, from).prop_map(|(op, size, detail, from)| Step {
         op,
         size,
         detail,
         from,
     })
 }
+
+/// The operations from here on tie two layers, where that is possible.
+const TIES: u8 = 15;
 
 /// The operations that read more than one layer.
 const JOINS: RangeInclusive<u8> = 13..=14;
@@ -49,6 +52,11 @@ fn build(input: Shape, steps: &[Step]) -> Network {
     let mut unread = BTreeSet::from([made[0]]);
     for (number, step) in steps.iter().enumerate() {
         let mut from: Vec<LayerId> = step.from.iter().map(|index| *index.get(&made)).collect();
+        if step.op >= TIES {
+            // Most pairs are of different kinds or shapes: of all layers the first that fits.
+            made.iter().any(|&layer| layer > from[0] && net.tie(layer, from[0]).is_ok());
+            continue;
+        }
         if !JOINS.contains(&step.op) {
             from.truncate(1);
         }
@@ -149,6 +157,7 @@ proptest! {
                 inputs.iter().map(|&id| net.layer(id).name.clone()).collect()
             };
             prop_assert_eq!(names(&again, &other.inputs), names(&net, &layer.inputs));
+            prop_assert_eq!(names(&again, other.tied_to.as_slice()), names(&net, layer.tied_to.as_slice()));
             prop_assert_eq!(again.forward_flops_per_sample(other.id), net.forward_flops_per_sample(layer.id));
         }
     }
@@ -175,7 +184,7 @@ proptest! {
         };
         let mut plan = Plan::compile(Arc::new(net), options).unwrap();
         let updates = plan.tasks().tasks().filter(|t| t.kind == TaskKind::Update).count();
-        prop_assert_eq!(updates, trainable);
+        prop_assert_eq!(updates, trainable, "tied parameters are updated once");
         prop_assert!(plan.tasks().dependencies().all(|(from, to, why)| why.carried || from < to));
         let lens = vec![1; plan.tasks().tensors().len()];
         prop_assert!(!MemoryPlan::new(plan.tasks_mut(), &lens, 1).is_empty());

@@ -145,11 +145,12 @@ fn golden_state_dict(name: &str) -> BTreeMap<String, Vec<usize>> {
 #[test]
 fn golden_networks_have_the_state_dict_of_the_golden_runs() {
     type Recipe = fn() -> Result<Network, GraphError>;
-    let recipes: [(&str, Recipe); 4] = [
+    let recipes: [(&str, Recipe); 5] = [
         ("mlp", zoo::golden::mlp),
         ("lenet", zoo::golden::lenet),
         ("small_vgg", zoo::golden::small_vgg),
         ("small_resnet", zoo::golden::small_resnet),
+        ("tied", zoo::golden::tied),
     ];
     for (name, recipe) in recipes {
         let expected = golden_state_dict(name);

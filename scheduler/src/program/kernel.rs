@@ -154,13 +154,18 @@ impl Part<'_> {
     }
 }
 
-/// A network's input stays in plain order where only convolutions read it and its channels would not fill a vector.
+/// A network's input stays in plain order where only convolutions read it and its channels would not fill a vector. The order
+/// of packed weights depends on that, so no tied convolution may read anything else.
 fn stays_plain(network: &Network, layer: &Layer, isa: Isa) -> bool {
+    let reads_input = |id: LayerId| network.layer(id).inputs == [layer.id];
     matches!(layer.kind, LayerKind::Input)
         && maps(layer).c < isa.lanes()
-        && network.consumers(layer.id).iter().all(
-            |&id| matches!(&network.layer(id).kind, LayerKind::Conv2d(conv) if conv.groups == 1),
-        )
+        && network.consumers(layer.id).iter().all(|&id| {
+            let owner = network.owner(id);
+            matches!(&network.layer(id).kind, LayerKind::Conv2d(conv) if conv.groups == 1)
+                && reads_input(owner)
+                && network.tied(owner).all(|tied| reads_input(tied.id))
+        })
 }
 
 /// The order of the elements of a layer's output.

@@ -1,7 +1,7 @@
 //! The memory that outlives iterations: parameters, running statistics, and the optimizer's velocity.
 //!
 //! A store belongs to a network on one rank; the training and the scoring program share it. Where a layer is split by features,
-//! it holds the parameters of this rank's features alone.
+//! it holds the parameters of this rank's features alone. Tied parameters are there once, with the layer that keeps them.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lockstep_graph::{Fusion, LayerId, Meshes, Mode, Network, Plan, TensorRole, strips};
 use lockstep_ops::Arena;
 
-use super::kernel::Kernels;
+use super::kernel::{Kernels, LayerKernel};
 use crate::error::ScheduleError;
 
 /// Elements to which tensors are aligned: one cache line of 64 bytes.
@@ -58,7 +58,7 @@ impl StoreLayout {
             let kernel = kernels.get(layer.id);
             let mut entry = Entry::default();
             let parameters = kernel.parameters_len();
-            if parameters > 0 {
+            if parameters > 0 && layer.tied_to.is_none() {
                 let mesh = meshes.mesh(layer.id);
                 let group = rank / mesh.members();
                 entry.strip = strips(parameters, mesh.groups(), ALIGN)[group].clone();
@@ -156,7 +156,7 @@ impl ParameterStore {
     }
 
     /// Sets one parameter, by layer and PyTorch name (`weight`, `running_mean`), from all its values in plain order; the rank
-    /// keeps those of its features. Waits while a program runs on the store.
+    /// keeps those of its features. Of tied layers any may be named. Waits while a program runs on the store.
     ///
     /// # Errors
     /// The layer has no such parameter, it has another number of values, or a run failed in the midst of an exchange.
@@ -186,13 +186,13 @@ impl ParameterStore {
         values: &[f32],
     ) -> Result<(), ScheduleError> {
         let lease = self.lease()?;
-        let Place { range, share, .. } = self.locate(network, layer, param)?;
+        let Place { kernel, range, share, .. } = self.locate(network, layer, param)?;
         if values.len() != share.len() {
             return Err(unfit(network, layer, param, share.len(), values.len()));
         }
         let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
-        self.layout.kernels.get(layer).pack(param, values, tensor.tile(0..len));
+        kernel.pack(param, values, tensor.tile(0..len));
         Ok(())
     }
 
@@ -208,11 +208,11 @@ impl ParameterStore {
         param: &str,
     ) -> Result<Vec<f32>, ScheduleError> {
         let lease = self.lease()?;
-        let Place { range, share, .. } = self.locate(network, layer, param)?;
+        let Place { kernel, range, share, .. } = self.locate(network, layer, param)?;
         let mut values = vec![0.0; share.len()];
         let mut tensor = self.tiles(range, &lease);
         let len = tensor.len();
-        self.layout.kernels.get(layer).unpack(param, tensor.tile(0..len), &mut values);
+        kernel.unpack(param, tensor.tile(0..len), &mut values);
         Ok(values)
     }
 
@@ -234,14 +234,21 @@ impl ParameterStore {
         network: &Network,
         layer: LayerId,
         param: &str,
-    ) -> Result<Place, ScheduleError> {
-        let entry = &self.layout.entries[layer.index()];
-        let found = network.layer(layer).params.iter().find(|p| p.name == param);
-        let found = found.ok_or_else(|| unfit(network, layer, param, 0, 0))?;
+    ) -> Result<Place<'_>, ScheduleError> {
+        let keeps = |id: LayerId| network.layer(id).params.iter().find(|p| p.name == param);
+        // A tied layer keeps its running statistics alone.
+        let own = keeps(layer).map(|found| (layer, found));
+        let found = own.or_else(|| {
+            let owner = network.owner(layer);
+            keeps(owner).filter(|p| p.role.is_trainable()).map(|found| (owner, found))
+        });
+        let (keeper, found) = found.ok_or_else(|| unfit(network, layer, param, 0, 0))?;
+        let entry = &self.layout.entries[keeper.index()];
         let range = if found.role.is_trainable() { &entry.parameters } else { &entry.running };
         let range = range.clone().expect("a layer with a parameter has a tensor for it");
-        let share = self.layout.kernels.get(layer).share_of(&found.shape);
-        Ok(Place { range, share, len: found.elements() })
+        let kernel = self.layout.kernels.get(keeper);
+        let share = kernel.share_of(&found.shape);
+        Ok(Place { kernel, range, share, len: found.elements() })
     }
 
     #[expect(unsafe_code, reason = "hands out a tensor for import and export")]
@@ -274,7 +281,9 @@ impl ParameterStore {
 }
 
 /// Where a parameter is.
-struct Place {
+struct Place<'a> {
+    /// The kernel of the layer that keeps it.
+    kernel: &'a LayerKernel,
     /// The tensor that holds it.
     range: Range<usize>,
     /// Which of its values in plain order are there.

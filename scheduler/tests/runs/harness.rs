@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockstep_comm::{CommConfig, Communicator, LocalEndpoint, LocalJob};
-use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy};
+use lockstep_graph::{Layer, Mode, Network, Param, Plan, PlanOptions, Platform, Strategy};
 use lockstep_ops::Isa;
 use lockstep_scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, ParameterStore, Program, Router,
@@ -86,6 +86,8 @@ pub(crate) struct Run {
     pub(crate) bundle: bool,
     /// Called in the workers of one rank.
     pub(crate) hook: Option<(usize, StepHook)>,
+    /// Layers that begin with the parameters of another one, by name.
+    pub(crate) twins: BTreeMap<String, String>,
     /// Done by the feed of one rank.
     pub(crate) act: Option<(usize, Act)>,
 }
@@ -180,6 +182,7 @@ impl Run {
             fuse,
             bundle: true,
             hook: None,
+            twins: BTreeMap::new(),
             act: None,
         }
     }
@@ -261,11 +264,8 @@ impl Run {
     pub(crate) fn bind(&self, rank: usize, comm: Option<(Arc<Communicator>, Arc<Router>)>) -> Rank {
         let plan = self.plan();
         let store = Arc::new(ParameterStore::new(&plan, rank, Isa::detect()).unwrap());
-        for layer in self.network.layers() {
-            for param in &layer.params {
-                let values = samples::initial(&layer.name, param);
-                store.import(&self.network, layer.id, &param.name, &values).unwrap();
-            }
+        for (layer, param, values) in self.initial() {
+            store.import(&self.network, layer.id, &param.name, &values).unwrap();
         }
         let bind = BindOptions { decay_all: true, clip_norm: self.clip_norm };
         let program = Program::bind(vec![plan], &store, &bind).unwrap().pop().unwrap();
@@ -281,6 +281,24 @@ impl Run {
         let stop = Arc::default();
         let executor = Executor::start(&config, comm, Arc::clone(&stop)).unwrap();
         Rank { executor, program: Arc::new(program), store, stop }
+    }
+
+    /// Initial values of all parameters.
+    fn initial(&self) -> impl Iterator<Item = (&Layer, &Param, Vec<f32>)> {
+        self.network.layers().iter().flat_map(move |layer| {
+            layer.params.iter().map(move |param| {
+                let twin = self.twins.get(&layer.name).filter(|_| param.role.is_trainable());
+                (layer, param, samples::initial(twin.unwrap_or(&layer.name), param))
+            })
+        })
+    }
+
+    /// Parameters before the first step, by name.
+    pub(crate) fn before(&self) -> BTreeMap<String, Vec<f32>> {
+        let named = self
+            .initial()
+            .map(|(layer, param, values)| (format!("{}.{}", layer.name, param.name), values));
+        named.collect()
     }
 
     /// A run of a rank that was bound before, without acts.

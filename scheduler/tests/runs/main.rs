@@ -14,3 +14,4 @@ mod fused;
 mod bundled;
 mod traffic;
 mod threads;
+mod ties;

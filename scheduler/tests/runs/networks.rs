@@ -9,7 +9,10 @@ use proptest::prelude::*;
 /// One random step; numbers choose among the tensors that fit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
-    Conv { oc: usize, from: usize },
+    Conv {
+        oc: usize,
+        from: usize,
+    },
     Relu,
     Sigmoid,
     Tanh,
@@ -17,9 +20,19 @@ pub(crate) enum Step {
     BatchNorm,
     Dropout,
     Lrn,
-    Pool { average: bool },
-    Add { with: usize },
-    Concat { with: usize },
+    Pool {
+        average: bool,
+    },
+    Add {
+        with: usize,
+    },
+    Concat {
+        with: usize,
+    },
+    /// One more use of the parameters of an earlier layer.
+    Tied {
+        to: usize,
+    },
 }
 
 /// How the maps become features.
@@ -45,6 +58,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(|average| Step::Pool { average }),
         3 => (0_usize..8).prop_map(|with| Step::Add { with }),
         3 => (0_usize..8).prop_map(|with| Step::Concat { with }),
+        4 => (0_usize..8).prop_map(|to| Step::Tied { to }),
     ]
 }
 
@@ -81,6 +95,8 @@ fn build(recipe: Recipe, steps: &[Step]) -> Result<Network, GraphError> {
     // All layers so far, and the last one, from which the chain goes on.
     let mut all = vec![Maps { id, channels, size }];
     let mut read = Vec::new();
+    // Layers with parameters: which, their input channels, and what to do for one more of the kind.
+    let mut weighted: Vec<(LayerId, usize, Step)> = Vec::new();
     for (i, &step) in steps.iter().enumerate() {
         let last = *all.last().expect("the input is there");
         let name = format!("l{i}");
@@ -124,7 +140,32 @@ fn build(recipe: Recipe, steps: &[Step]) -> Result<Network, GraphError> {
                 let id = net.concat(name, &[last.id, other.id])?;
                 Maps { id, channels: last.channels + other.channels, ..last }
             }
+            Step::Tied { to } => {
+                let fit: Vec<_> = weighted.iter().filter(|w| w.1 == last.channels).collect();
+                if fit.is_empty() {
+                    continue;
+                }
+                let &&(owner, _, kind) = &fit[to % fit.len()];
+                let (id, channels) = match kind {
+                    Step::Conv { oc, .. } => {
+                        (net.conv2d(name, last.id, Conv2d::new(oc, 3).pad(1))?, oc)
+                    }
+                    Step::BatchNorm => {
+                        (net.batch_norm(name, last.id, BatchNorm::default())?, last.channels)
+                    }
+                    _ => (net.bias(name, last.id)?, last.channels),
+                };
+                net.tie(id, owner)?;
+                Maps { id, channels, ..last }
+            }
         };
+        match step {
+            Step::Conv { from, .. } => {
+                weighted.push((next.id, all[all.len() - 1 - from % all.len()].channels, step));
+            }
+            Step::Bias | Step::BatchNorm => weighted.push((next.id, last.channels, step)),
+            _ => {}
+        }
         if !matches!(step, Step::Conv { .. }) {
             read.push(last.id);
         }
