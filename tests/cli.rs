@@ -629,3 +629,39 @@ fn a_plan_of_several_ranks_tells_mesh_exchange_and_bubble_of_each_layer() {
     refuses(&["plan", "--latency-us", "-1"], 2, &["--latency-us"]);
     refuses(&["plan", "--gflops", "nan"], 2, &["--gflops"]);
 }
+
+#[test]
+fn a_plan_tells_which_layers_share_an_exchange() {
+    let args = ["plan", "--net", "small-resnet", "--batch", "64", "--ranks", "2"];
+    let machine = ["--gflops", "100", "--memory-gb-s", "20", "--workers", "1"];
+    let plan = |switch| succeeds(&[&args[..], &machine, &["--fuse-exchanges", switch]].concat());
+    let (on, off) = (plan("on"), plan("off"));
+    assert!(on.contains("exchanged together, in the row of the first: block1.conv1"), "{on}");
+    assert!(!off.contains("exchanged together"), "{off}");
+    // The same bytes in fewer messages.
+    let line = |text: &str, words: &str| {
+        text.lines().find(|line| line.contains(words)).unwrap().to_owned()
+    };
+    assert_eq!(line(&on, "bytes sent a step"), line(&off, "bytes sent a step"));
+    assert_ne!(line(&on, "messages a rank"), line(&off, "messages a rank"));
+    refuses(&[&args[..], &["--fuse-exchanges", "maybe"]].concat(), 2, &["--fuse-exchanges"]);
+}
+
+#[test]
+fn training_gives_the_same_losses_whichever_layers_share_an_exchange() {
+    let folder = tempfile::tempdir().unwrap();
+    let losses = |switch: &str| {
+        let path = folder.path().join(switch);
+        let (_data, choice) = data(64, 5);
+        let args = ["train", "--data", &choice, "--steps", "4", "--batch", "16", "--no-eval"];
+        let more =
+            ["--ranks", "3", "--fuse-exchanges", switch, "--metrics", path.to_str().unwrap()];
+        succeeds(&[&args[..], &more].concat());
+        let text = fs::read_to_string(&path).unwrap();
+        let steps = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        let steps = steps.filter(|line: &serde_json::Value| line["kind"] == "step");
+        steps.map(|line| line["loss"].as_f64().unwrap().to_bits()).collect::<Vec<_>>()
+    };
+    let (on, off) = (losses("on"), losses("off"));
+    assert_eq!((on.len(), &on), (4, &off));
+}

@@ -286,3 +286,38 @@ fn a_network_is_measured_over_all_ranks_and_told_by_the_first() {
     let expected = 431_080.0 * 4.0 * 4.0 / 3.0;
     assert!((sent / expected - 1.0).abs() < 0.1, "{sent} bytes, some {expected} expected");
 }
+
+#[test]
+fn a_plan_says_to_the_byte_what_ranks_send() {
+    let out = tempfile::tempdir().unwrap();
+    let file = |name: &str| out.path().join(name).to_str().unwrap().to_owned();
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(file(name)).unwrap()).unwrap()
+    };
+    for (net, strategy, switch) in
+        [("lenet", "data", "on"), ("lenet", "model", "off"), ("small-resnet", "data", "on")]
+    {
+        let common = ["--net", net, "--batch", "25", "--strategy", strategy];
+        let common = [&common[..], &["--fuse-exchanges", switch, "--workers", "1"]].concat();
+        let (rows, plan) = (file("rows.json"), file("plan.json"));
+        let bench = ["bench", "net", "--steps", "4", "--runs", "1", "--json", &rows];
+        let (output, _) = mpirun(3, &[], &[&bench[..], &common].concat());
+        assert!(output.status.success(), "{}", text(&output));
+        let machine = ["plan", "--ranks", "3", "--gflops", "50", "--memory-gb-s", "10"];
+        let output = Command::new(env!("CARGO_BIN_EXE_lockstep"))
+            .args(machine)
+            .args(["--json", &plan])
+            .args(&common)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let counted = read("rows.json")[0]["exchanges"].clone();
+        let planned = read("plan.json")["sharing"]["rank_sent_bytes"].clone();
+        let planned: Vec<f64> =
+            planned.as_array().unwrap().iter().map(|bytes| bytes.as_f64().unwrap()).collect();
+        let what = format!("{net}, {strategy}: {counted} {planned:?}");
+        assert_eq!(counted["bytes_sent"], planned.iter().sum::<f64>(), "{what}");
+        let most = planned.iter().copied().fold(0.0, f64::max);
+        assert_eq!(counted["most_bytes_sent"], most, "{what}");
+    }
+}

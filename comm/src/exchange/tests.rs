@@ -97,6 +97,20 @@ fn chunks_beyond_two_to_the_31_elements_are_counted_in_full() {
     assert_eq!(stream.contiguous(3_000_000_000..3_000_000_004), Some(6_221_225_472..6_221_225_476));
 }
 
+#[test]
+fn tensors_that_lie_anywhere_in_a_region_travel_in_one_message_a_peer() {
+    // Two tensors of 8 and 4 elements, each cut in halves.
+    let strips = [vec![40..44, 10..12], vec![44..48, 12..14]];
+    let data = Region::described(50).part(0..48);
+    assert_eq!(data.len(), 48);
+    for algorithm in Algorithm::ALL {
+        let exchange = Exchange::part_reduce(LABEL, data, &[0, 1], &strips, algorithm);
+        let exchange = exchange.expect("valid");
+        assert_eq!((exchange.bytes_sent(), exchange.messages_sent()), (24, 1), "{algorithm:?}");
+        assert_eq!(exchange.outgoing[0].stream.ranges(), [40..44, 10..12]);
+    }
+}
+
 fn receive(peer: usize, range: Range<usize>, add: bool) -> Receive {
     Receive { peer, range, add }
 }

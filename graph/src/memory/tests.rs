@@ -158,3 +158,11 @@ fn what_travels_between_ranks_shares_with_nothing() {
         }
     }
 }
+
+#[test]
+fn apart_every_tensor_has_a_place_of_its_own() {
+    let memory = MemoryPlan::apart(&[5, 0, 16, 1], 16);
+    let ranges: Vec<_> = (0..4).filter_map(|t| memory.range(TensorId::new(t))).collect();
+    assert_eq!(ranges, [0..5, 16..16, 16..32, 32..33]);
+    assert_eq!(memory.len(), 48);
+}
