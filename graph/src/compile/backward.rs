@@ -8,13 +8,11 @@
 //! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
 //! passes it on.
 
-use std::ops::Range;
-
 use super::lowering::{Lowering, Operands, Reduced, SQUARES, VALUE_BYTES};
 use super::plan::Mode;
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind, Statistics};
-use crate::task::{SamplePart, TaskKind, TensorId, TensorRole};
+use crate::task::{TaskKind, TensorId, TensorRole};
 
 impl Lowering<'_> {
     /// Emits everything after the loss.
@@ -114,34 +112,9 @@ impl Lowering<'_> {
                 (vec![source, gradient], self.forward_price(layer))
             }
         };
-        let slices = self.slices();
-        if slices == 1 {
-            let operands = Operands::new(reads, [parameter_gradient]);
-            self.emit(layer, TaskKind::BackwardWeights, operands, price);
-        } else {
-            let sum = SliceSum { reads, price: price.part(slices), slices };
-            self.sum_slices(layer, &sum, 0..slices, parameter_gradient);
-        }
+        let operands = Operands::new(reads, [parameter_gradient]);
+        self.emit(layer, TaskKind::BackwardWeights, operands, price);
         Some(parameter_gradient)
-    }
-
-    /// Emits the gradient over some slices of the samples as a tree of sums: the same tree whatever the slices of a rank, since
-    /// these are a whole branch of it.
-    fn sum_slices(&mut self, layer: &Layer, sum: &SliceSum, range: Range<usize>, into: TensorId) {
-        let SliceSum { reads, price, slices } = sum;
-        if range.len() == 1 {
-            let part = SamplePart { index: range.start, of: *slices };
-            let operands = Operands::new(reads.iter().copied(), [into]);
-            self.emit_slice(layer, TaskKind::BackwardWeights, part, operands, *price);
-            return;
-        }
-        let middle = range.start + range.len() / 2;
-        self.sum_slices(layer, sum, range.start..middle, into);
-        let other = self.tensor(layer, TensorRole::ParameterGradient);
-        self.sum_slices(layer, sum, middle..range.end, other);
-        let bytes = self.parameter_bytes(layer);
-        let price = Price::compute(bytes / VALUE_BYTES, 3.0 * bytes);
-        self.emit(layer, TaskKind::SumGradients, Operands::new([other], [into]), price);
     }
 
     fn backward_data(&mut self, layer: &Layer, gradient: TensorId, sums: Option<TensorId>) {
@@ -311,12 +284,4 @@ impl Lowering<'_> {
         let others = self.mesh(layer.id).groups() as f64 - 1.0;
         Price::exchange(self.strip_bytes(layer) * others, others)
     }
-}
-
-/// A weight gradient that is computed slice by slice.
-struct SliceSum {
-    reads: Vec<TensorId>,
-    /// Of one slice.
-    price: Price,
-    slices: usize,
 }

@@ -333,21 +333,6 @@ impl<'a> Lowering<'a> {
         self.emit_named_parts(parts, layer, (kind, name), operands, price);
     }
 
-    /// Emits a task for one slice of the samples.
-    pub(super) fn emit_slice(
-        &mut self,
-        layer: &Layer,
-        kind: TaskKind,
-        part: SamplePart,
-        operands: Operands,
-        price: Price,
-    ) {
-        let Operands { reads, writes, .. } = operands;
-        let name = format!("{} {}/{}", self.task_name(layer, kind), part.index + 1, part.of);
-        let (layer, part, in_place) = (layer.id, Some(part), None);
-        self.builder.task(NewTask { kind, layer, name, reads, writes, part, in_place, price });
-    }
-
     fn emit_named_parts(
         &mut self,
         parts: usize,

@@ -7,7 +7,7 @@ use super::kernel::Op;
 use super::update::Update;
 use crate::iteration::Iteration;
 
-/// Elements that one block adds to another slice's gradient.
+/// Elements that one block adds to another term of a gradient.
 pub(super) const SUM_CHUNK: usize = 16 * 1024;
 
 /// Samples that one block of a load copies.
@@ -121,7 +121,12 @@ impl Program {
             (TaskKind::Forward, Op::Linear(linear)) => linear.forward_scratch_len(),
             (TaskKind::BackwardData, Op::Linear(linear)) => linear.backward_data_scratch_len(),
             (TaskKind::BackwardData, Op::Lrn(lrn)) => lrn.backward_scratch_len(),
-            (TaskKind::BackwardWeights, Op::Conv2d(conv)) => conv.backward_weights_scratch_len(),
+            (TaskKind::BackwardWeights, Op::Conv2d(conv)) => {
+                conv.sliced_backward_weights_scratch_len(slices(&self.plan))
+            }
+            (TaskKind::BackwardWeights, Op::Linear(linear)) if slices(&self.plan) > 1 => {
+                linear.sliced_backward_weights_scratch_len(self.capacity())
+            }
             (TaskKind::BackwardWeights, Op::Linear(linear)) => {
                 linear.backward_weights_scratch_len()
             }

@@ -14,7 +14,8 @@ use lockstep_ops::{
     BatchNormStats, BiasBackwardWeights, BiasForward, ConcatBackward, ConcatForward,
     Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, DropoutBackward, DropoutForward,
     DropoutKey, FlattenBackward, FlattenForward, LinearBackwardData, LinearBackwardWeights,
-    LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, Tiles, block_samples,
+    LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, SampleSlices, Tiles,
+    block_samples,
 };
 
 use super::bind::{BoundTask, Buffer, Program, slices};
@@ -423,33 +424,46 @@ impl<'a> Context<'a> {
         };
         let diff_wei = part(&parts.wei);
         let diff_bia = (!parts.bia.is_empty()).then(|| part(&parts.bia));
+        let slices = self.sample_slices();
         match self.op() {
             Op::Conv2d(conv) => {
                 let (src, diff_dst) = (self.read(0), self.read(1));
                 let io = Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
-                conv.backward_weights(block, io);
+                conv.sliced_backward_weights(block, &slices, io);
             }
             Op::Linear(linear) => {
                 let (src, diff_dst) = (self.read(0), self.read(1));
                 let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
-                linear.backward_weights(block, io);
+                if slices.count() > 1 {
+                    linear.sliced_backward_weights(block, &slices, io);
+                } else {
+                    linear.backward_weights(block, io);
+                }
             }
             Op::Bias(bias) => {
                 let diff_bia = diff_bia.expect("a bias layer has biases");
-                let diff_dst = self.read(0);
-                bias.backward_weights(block, BiasBackwardWeights { mb, diff_dst, diff_bia });
+                let io = BiasBackwardWeights { mb, diff_dst: self.read(0), diff_bia };
+                bias.sliced_backward_weights(block, &slices, io);
             }
             Op::BatchNorm(norm) => {
                 // The sums over this rank's samples are the gradients.
                 let diff_bia = diff_bia.expect("batch normalization has shifts");
                 let sums = self.gradient_sums(norm, 0);
-                // Slice by slice in the reproducible mode.
-                let slice = self.task.part.map_or(0..sums.len(), |part| {
-                    part.index * norm.stats_len()..(part.index + 1) * norm.stats_len()
-                });
-                norm.parameter_gradients(&sums[slice], diff_wei, diff_bia);
+                if self.program.plan.options().reproducible {
+                    norm.sliced_parameter_gradients(sums, diff_wei, diff_bia);
+                } else {
+                    norm.parameter_gradients(sums, diff_wei, diff_bia);
+                }
             }
             _ => unreachable!("has no parameters"),
+        }
+    }
+
+    /// The slices of this rank's samples over which weight gradients are summed: one but in the reproducible mode.
+    fn sample_slices(&self) -> SampleSlices {
+        match slices(&self.program.plan) {
+            1 => SampleSlices::whole(self.mb),
+            slices => SampleSlices::new((0..slices).map(|index| self.slice_samples(index).end)),
         }
     }
 }
