@@ -2,7 +2,9 @@
 //!
 //! Layers are walked in reverse order. For each: the terms of its output's gradient are summed where there are
 //! several, the weight gradient is computed, then the data gradient, then follow the exchange and the update. The
-//! weight gradient comes first in this order so that its exchange travels while the data gradient is computed.
+//! weight gradient comes first in this order so that its exchange travels while the data gradient is computed. Where there is
+//! no exchange, and no norm of all gradients to wait for, it comes last and is no tensor: its task makes the step of the
+//! parameters, block by block, while their gradient is in the cache.
 //!
 //! Where the gradient of an activation function is folded into the task that writes the gradient of its output
 //! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
@@ -59,6 +61,12 @@ impl Lowering<'_> {
             }
             _ => None,
         };
+        if self.steps_along(layer) {
+            // After the data gradient, which reads the parameters as they were.
+            self.backward_data(layer, gradient, sums);
+            self.backward_weights_and_step(layer, gradient);
+            return;
+        }
         let parameter_gradient = self.backward_weights(layer, gradient, sums);
         self.backward_data(layer, gradient, sums);
         if let Some(parameter_gradient) = parameter_gradient {
@@ -115,6 +123,28 @@ impl Lowering<'_> {
         let operands = Operands::new(reads, [parameter_gradient]);
         self.emit(layer, TaskKind::BackwardWeights, operands, price);
         Some(parameter_gradient)
+    }
+
+    /// True where the parameters make their step in the task that computes their gradient: where nobody else is to see it.
+    fn steps_along(&self, layer: &Layer) -> bool {
+        let is_product = matches!(layer.kind, LayerKind::Conv2d(_) | LayerKind::Linear(_));
+        let is_whole = self.mesh(layer.id).groups() == 1 && !self.options.clip;
+        is_product && is_whole && self.options.fuse
+    }
+
+    /// Emits the weight gradient and the update as one task.
+    fn backward_weights_and_step(&mut self, layer: &Layer, gradient: TensorId) {
+        let source = self.operand(layer, layer.inputs[0]);
+        let writes = self.updated(layer);
+        let Price { flops, bytes, .. } = self.forward_price(layer);
+        let parameters = self.parameter_bytes(layer);
+        // Parameters and velocity are read and written; a gradient would have been written, which is in the price.
+        let moved = 2.0 * writes.len() as f64 - 1.0;
+        let price =
+            Price::compute(flops + 4.0 * parameters / VALUE_BYTES, bytes + moved * parameters);
+        let kind = TaskKind::BackwardWeights;
+        let name = format!("{}+update", self.task_name(layer, kind));
+        self.emit_named(layer, kind, name, Operands::new([source, gradient], writes), price);
     }
 
     fn backward_data(&mut self, layer: &Layer, gradient: TensorId, sums: Option<TensorId>) {
@@ -257,12 +287,8 @@ impl Lowering<'_> {
 
     /// Emits the update of the owned strip and its part-broadcast.
     fn update(&mut self, layer: &Layer, gradient: TensorId, norm: Option<TensorId>) {
-        let parameters = self.layers[layer.id.index()].parameters;
-        let parameters = parameters.expect("a layer with a parameter gradient has parameters");
-        let mut writes = vec![parameters];
-        if self.options.mode == (Mode::Train { momentum: true }) {
-            writes.push(self.tensor(layer, TensorRole::Velocity));
-        }
+        let writes = self.updated(layer);
+        let parameters = writes[0];
         let strip = self.strip_bytes(layer);
         let price = Price::compute(4.0 * strip / VALUE_BYTES, 5.0 * strip);
         let reads = [Some(gradient), norm].into_iter().flatten();
@@ -272,6 +298,17 @@ impl Lowering<'_> {
             let price = self.strip_exchange(layer);
             self.emit(layer, TaskKind::PartBroadcast, operands, price);
         }
+    }
+
+    /// What the step of a layer's parameters writes: these, and their velocity if there is one.
+    fn updated(&mut self, layer: &Layer) -> Vec<TensorId> {
+        let parameters = self.layers[layer.id.index()].parameters;
+        let mut writes =
+            vec![parameters.expect("a layer with a parameter gradient has parameters")];
+        if self.options.mode == (Mode::Train { momentum: true }) {
+            writes.push(self.tensor(layer, TensorRole::Velocity));
+        }
+        writes
     }
 
     /// Bytes of the part of a layer's parameters that a rank owns.

@@ -74,7 +74,8 @@ pub enum TaskKind {
     /// compiler). Writes: one gradient an input that needs one.
     BackwardData,
     /// A layer's gradient with respect to its parameters; in the reproducible mode, summed slice by slice of this rank's samples.
-    /// Reads: activation, gradient (batch normalization: slice or local gradient sums). Writes: parameter gradient.
+    /// Reads: activation, gradient (batch normalization: slice or local gradient sums). Writes: parameter gradient; or, where the step is
+    /// made along, parameters, velocity?.
     BackwardWeights,
     /// Adds one term of a parameter gradient to another. Reads: parameter gradient. Writes: parameter
     /// gradient (also read).

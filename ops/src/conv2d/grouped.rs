@@ -191,9 +191,9 @@ impl GroupedPlan {
             stack.push(index);
         }
         let (sums, bias) = stack.total().split_at(len);
-        diff_wei.tile(block * len..(block + 1) * len).copy_from_slice(sums);
+        diff_wei.put(self.isa, block * len..(block + 1) * len, sums);
         if let Some(mut diff_bia) = diff_bia {
-            diff_bia.tile(block * lanes..(block + 1) * lanes).copy_from_slice(bias);
+            diff_bia.put(self.isa, block * lanes..(block + 1) * lanes, bias);
         }
     }
 

@@ -387,9 +387,11 @@ impl Conv2d {
         assert_eq!(slices.mb(), io.mb, "{OP}: samples of all slices");
         expect_len(OP, "src", io.src.len(), self.src.len(io.mb));
         expect_len(OP, "diff_dst", io.diff_dst.len(), self.dst.len(io.mb));
-        expect_len(OP, "diff_wei", io.diff_wei.len(), self.wei_len());
-        let diff_bia = io.diff_bia.as_ref().map_or(0, Tiles::len);
-        expect_len(OP, "diff_bia", diff_bia, self.needed_bias());
+        io.diff_wei.expect_len(OP, "diff_wei", self.wei_len());
+        match &io.diff_bia {
+            Some(diff_bia) => diff_bia.expect_len(OP, "diff_bia", self.needed_bias()),
+            None => expect_len(OP, "diff_bia", 0, self.needed_bias()),
+        }
         let scratch_len = self.sliced_backward_weights_scratch_len(slices.count());
         expect_len(OP, "scratch", io.scratch.len(), scratch_len);
         match &self.method {

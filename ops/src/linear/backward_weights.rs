@@ -19,6 +19,7 @@ use super::packing::{GROUP, Group};
 use super::tile::{Lhs, Rhs, accumulate, load_sums, store_sums};
 use crate::Tiles;
 use crate::extent::expect_len;
+use crate::sgd::GradientSink;
 use crate::simd::{Kernel, Simd};
 
 /// Samples of a panel. More than of the other passes' terms: sums that do not come back need not be read, and those of
@@ -52,10 +53,10 @@ pub struct LinearBackwardWeights<'a> {
     pub src: &'a [f32],
     /// The gradient of the output.
     pub diff_dst: &'a [f32],
-    /// The gradient of the weights, packed, which is overwritten.
-    pub diff_wei: Tiles<'a>,
-    /// The gradient of the bias, packed, which is overwritten; `None` if the layer has none.
-    pub diff_bia: Option<Tiles<'a>>,
+    /// For the gradient of the weights, packed.
+    pub diff_wei: GradientSink<'a>,
+    /// For the gradient of the bias, packed; `None` if the layer has none.
+    pub diff_bia: Option<GradientSink<'a>>,
     /// Scratch of [`Linear::backward_weights_scratch_len`] elements, of any values.
     pub scratch: &'a mut [f32],
 }
@@ -73,16 +74,19 @@ impl Linear {
         self.backward_weights_grid().blocks()
     }
 
-    /// Computes one block of the gradients of weights and bias, sums over `mb` samples.
+    /// Computes one block of the gradients of weights and bias, sums over `mb` samples, and stores them. Steps are made by
+    /// [`Self::sliced_backward_weights`], which has the sums over all samples at once.
     ///
     /// # Panics
     ///
-    /// If a buffer is shorter than `mb` samples, the weights or the bias than the packed ones, the scratch than
+    /// If the gradients are not to be stored, a buffer is shorter than `mb` samples, the weights or the bias than the packed ones, the scratch than
     /// [`Self::backward_weights_scratch_len`], or a bias is given to a layer without, or not to one with.
     pub fn backward_weights(&self, block: usize, io: LinearBackwardWeights<'_>) {
         self.check_backward_weights(&io, self.backward_weights_scratch_len());
         let (inputs, outputs) = self.backward_weights_grid().block(block);
-        let LinearBackwardWeights { mb, src, diff_dst, mut diff_wei, mut diff_bia, scratch } = io;
+        let LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch } = io;
+        let mut diff_wei = stored(diff_wei);
+        let mut diff_bia = diff_bia.map(stored);
         let lanes = self.isa.lanes();
         let (strips, copied) = scratch.split_at_mut(strips_len(lanes));
         for samples in panels(mb, DEPTH) {
@@ -134,13 +138,13 @@ impl Linear {
         let op = "linear backward weights";
         expect_len(op, "src", io.src.len(), io.mb * self.ic.padded());
         expect_len(op, "diff_dst", io.diff_dst.len(), io.mb * self.oc.padded());
-        expect_len(op, "diff_wei", io.diff_wei.len(), self.wei_len());
+        io.diff_wei.expect_len(op, "diff_wei", self.wei_len());
         assert!(
             io.diff_bia.is_some() == self.desc.bias,
             "{op}: bias given and bias planned differ"
         );
         if let Some(diff_bia) = &io.diff_bia {
-            expect_len(op, "diff_bia", diff_bia.len(), self.bia_len());
+            diff_bia.expect_len(op, "diff_bia", self.bia_len());
         }
         expect_len(op, "scratch", io.scratch.len(), scratch_len);
     }
@@ -158,6 +162,15 @@ impl Linear {
                 max: MAX_OUTPUTS,
             },
         )
+    }
+}
+
+fn stored(sink: GradientSink<'_>) -> Tiles<'_> {
+    match sink {
+        GradientSink::Store(gradient) => gradient,
+        GradientSink::Step(_) => {
+            panic!("linear backward weights: a step needs all samples at once")
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The gradients of weights and bias where the samples are cut into slices, whose sums are added in a balanced tree.
+//! The gradients of weights and bias with all samples at once: where the samples are cut into slices, whose sums are added in
+//! a balanced tree, and where the weights make their step with the gradient, which is not kept.
 //!
 //! A register tile's sums over all slices are computed one after another and added while they are in registers and in the
 //! first-level cache, so that nothing but the whole gradient goes to memory. A panel therefore has all samples, and as many
@@ -11,17 +12,19 @@
 //! loop 1:       half a register tile at a time, so that the sums of two slices fit the registers
 //! ```
 
+use std::ops::Range;
+
 use super::Linear;
 use super::backward_weights::{
-    COPIED_OUTPUTS, CopyGroups, CopyStrips, DEPTH, LinearBackwardWeights, clear_padding, strip_len,
-    strips_len,
+    COPIED_OUTPUTS, CopyGroups, CopyStrips, DEPTH, LinearBackwardWeights, strip_len, strips_len,
 };
 use super::blocking::{VECTORS, tile_rows};
 use super::packing::GROUP;
-use super::tile::{Lhs, Rhs, accumulate, load_sums, store_sums};
+use super::tile::{Lhs, Rhs, accumulate, load_sums, step_sums, store_sums};
+use crate::SampleSlices;
+use crate::sgd::{GradientSink, Rule, SgdStep};
 use crate::simd::{Kernel, Simd};
 use crate::slices::{MAX_LEVELS, merges_after};
-use crate::{SampleSlices, Tiles};
 
 impl Linear {
     /// Elements of scratch that a worker needs for [`Self::sliced_backward_weights`] of up to `mb` samples.
@@ -35,8 +38,8 @@ impl Linear {
         strips_len(lanes).max(strip_len(tile_rows(lanes), mb))
     }
 
-    /// [`Self::backward_weights`] whose sums over slices of the samples are added in a balanced tree. Scratch:
-    /// [`Self::sliced_backward_weights_scratch_len`] elements.
+    /// [`Self::backward_weights`] whose sums over slices of the samples are added in a balanced tree, and which can make the
+    /// weights' step with them. Scratch: [`Self::sliced_backward_weights_scratch_len`] elements.
     ///
     /// # Panics
     ///
@@ -78,16 +81,18 @@ impl Linear {
                             slices,
                             vectors: columns.len() / lanes,
                             rows: inputs.len(),
+                            real: group.filled - columns.start,
                             out: &mut diff_wei,
                             at: at + columns.start,
                             stride: group.width,
                         });
                         if let Some(diff_bia) = diff_bia.as_mut().filter(|_| inputs.start == 0) {
-                            let sums = diff_bia.tile(bia);
-                            self.isa.dispatch(SumSamples { src: diff_dst, slices, sums });
+                            let sums = &mut [0.0; GROUP][..bia.len()];
+                            let (src, sums) = (diff_dst, &mut *sums);
+                            self.isa.dispatch(SumSamples { src, slices, sums });
+                            diff_bia.put(self.isa, bia, sums);
                         }
                     }
-                    clear_padding(&mut diff_wei, at, inputs.len(), &group);
                 }
             }
         }
@@ -112,7 +117,9 @@ struct Product<'a, 't> {
     vectors: usize,
     /// Input features.
     rows: usize,
-    out: &'a mut Tiles<'t>,
+    /// Output features that are no padding, which must stay zero: a product of a zero and an infinity would not be.
+    real: usize,
+    out: &'a mut GradientSink<'t>,
     /// Where the first of their weights is.
     at: usize,
     /// From one input feature to the next.
@@ -124,62 +131,99 @@ impl Kernel for Product<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        match (tile_rows(S::LANES), self.vectors) {
-            (12, 1) => self.multiply::<S, 12, 12, 1>(simd),
-            (12, _) => self.multiply::<S, 12, 6, VECTORS>(simd),
-            (_, 1) => self.multiply::<S, 6, 6, 1>(simd),
-            _ => self.multiply::<S, 6, 3, VECTORS>(simd),
+        match (tile_rows(S::LANES), self.vectors, self.slices.count()) {
+            (12, 1, 1) => self.multiply::<S, 12, 12, 1, false>(simd),
+            (12, _, 1) => self.multiply::<S, 12, 12, VECTORS, false>(simd),
+            (12, 1, _) => self.multiply::<S, 12, 12, 1, true>(simd),
+            (12, ..) => self.multiply::<S, 12, 6, VECTORS, true>(simd),
+            (_, 1, 1) => self.multiply::<S, 6, 6, 1, false>(simd),
+            (_, _, 1) => self.multiply::<S, 6, 6, VECTORS, false>(simd),
+            (_, 1, _) => self.multiply::<S, 6, 6, 1, true>(simd),
+            _ => self.multiply::<S, 6, 3, VECTORS, true>(simd),
         }
     }
 }
 
 impl Product<'_, '_> {
-    /// Strips are `W` rows wide, sums `R` rows high.
+    /// Strips are `W` rows wide, sums `R` rows high; `T` says whether there is a tree of several slices.
     #[inline(always)]
-    fn multiply<S: Simd, const W: usize, const R: usize, const N: usize>(self, simd: S) {
-        let Product { strips, diff_dst, slices, rows, out: tiles, at, stride, .. } = self;
+    fn multiply<S: Simd, const W: usize, const R: usize, const N: usize, const T: bool>(
+        self,
+        simd: S,
+    ) {
+        let Product { strips, diff_dst, slices, rows, real, out, at, stride, .. } = self;
         let strips = strips.chunks_exact(strip_len(W, slices.mb()));
         for (strip_row, strip) in (0..rows).step_by(W).zip(strips) {
             for row in (strip_row..rows.min(strip_row + W)).step_by(R) {
                 let filled = (rows - row).min(R);
-                let at = at + row * stride;
-                let out = tiles.tile(at..at + (filled - 1) * stride + N * S::LANES);
+                let tile = |row| at + row * stride..at + (row + filled - 1) * stride + N * S::LANES;
+                if let GradientSink::Step(step) = &*out
+                    && row + R + filled <= rows
+                {
+                    step.fetch(simd, tile(row + R));
+                }
                 let src = &strip[row - strip_row..];
-                let sums = tree_of_slices::<S, W, R, N>(simd, slices, src, diff_dst);
-                store_sums(simd, sums, out, stride, filled);
+                let mut sums = if T {
+                    tree_of_slices::<S, W, R, N>(simd, slices, [src, diff_dst])
+                } else {
+                    slice_sums::<S, W, R, N>(simd, slices.slice(0), [src, diff_dst])
+                };
+                if real < N * S::LANES {
+                    for vector in 0..N {
+                        let real = real.saturating_sub(vector * S::LANES).min(S::LANES);
+                        for row in 0..R {
+                            sums[row][vector] = simd.keep_first(sums[row][vector], real);
+                        }
+                    }
+                }
+                match &mut *out {
+                    GradientSink::Store(tiles) => {
+                        store_sums(simd, sums, tiles.tile(tile(row)), stride, filled);
+                    }
+                    GradientSink::Step(SgdStep { hyper, wei, velocity }) => {
+                        let rule = Rule::new(simd, *hyper, 1.0);
+                        let (wei, velocity) = (wei.tile(tile(row)), velocity.as_mut());
+                        let velocity = velocity.filter(|_| rule.has_momentum());
+                        let velocity = velocity.map(|tiles| tiles.tile(tile(row)));
+                        step_sums(simd, sums, &rule, wei, velocity, [stride, filled]);
+                    }
+                }
             }
         }
     }
 }
 
-/// The sums of a tile over all slices, added in a balanced tree. Two slices at a time: their sums are in registers, those of
-/// more on a stack.
+/// The sums of a tile over one slice.
+#[inline(always)]
+fn slice_sums<S: Simd, const W: usize, const R: usize, const N: usize>(
+    simd: S,
+    samples: Range<usize>,
+    [src, diff_dst]: [&[f32]; 2],
+) -> [[S::F32; N]; R] {
+    let sums = load_sums::<S, R, N>(simd, &[], 0, 0);
+    if samples.is_empty() {
+        return sums;
+    }
+    let lhs = Lhs { src: &src[samples.start * W..], row_stride: 1, k_stride: W };
+    let k_stride = N * S::LANES;
+    let rhs = Rhs { src: &diff_dst[samples.start * k_stride..], k_stride };
+    accumulate(simd, sums, lhs, rhs, samples.len())
+}
+
+/// The sums of a tile over all of several slices, added in a balanced tree. Two slices at a time: their sums are in registers,
+/// those of more on a stack.
 #[inline(always)]
 fn tree_of_slices<S: Simd, const W: usize, const R: usize, const N: usize>(
     simd: S,
     slices: &SampleSlices,
-    src: &[f32],
-    diff_dst: &[f32],
+    operands: [&[f32]; 2],
 ) -> [[S::F32; N]; R] {
-    let slice = |index: usize| {
-        let samples = slices.slice(index);
-        let sums = load_sums::<S, R, N>(simd, &[], 0, 0);
-        if samples.is_empty() {
-            return sums;
-        }
-        let lhs = Lhs { src: &src[samples.start * W..], row_stride: 1, k_stride: W };
-        let k_stride = N * S::LANES;
-        let rhs = Rhs { src: &diff_dst[samples.start * k_stride..], k_stride };
-        accumulate(simd, sums, lhs, rhs, samples.len())
-    };
-    if slices.count() == 1 {
-        return slice(0);
-    }
     let mut stack = [[[simd.zero(); N]; R]; MAX_LEVELS - 1];
     let mut depth = 0;
-    let pairs = slices.count() / 2;
-    for pair in 0..pairs {
-        let mut sums = add(simd, &slice(2 * pair), slice(2 * pair + 1));
+    for pair in 0..slices.count() / 2 {
+        let first = slice_sums::<S, W, R, N>(simd, slices.slice(2 * pair), operands);
+        let second = slice_sums::<S, W, R, N>(simd, slices.slice(2 * pair + 1), operands);
+        let mut sums = add(simd, &first, second);
         for _ in 0..merges_after(pair) {
             depth -= 1;
             sums = add(simd, &stack[depth], sums);

@@ -89,7 +89,8 @@ fn check_linear(desc: LinearDesc, mb: usize, seed: u64) {
             let mut bias = vec![f32::NAN; linear.bia_len()];
             let blocks = linear.backward_weights_blocks(mb);
             let mut sums = run(blocks, linear.wei_len(), |block, diff_wei| {
-                let diff_bia = desc.bias.then(|| Tiles::from(&mut bias[..]));
+                let diff_bia = desc.bias.then(|| Tiles::from(&mut bias[..]).into());
+                let diff_wei = diff_wei.into();
                 let scratch = &mut scratch;
                 let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
                 match &sum {
@@ -120,7 +121,8 @@ fn check_convolution(desc: Conv2dDesc, mb: usize, seed: u64) {
             let mut bias = vec![f32::NAN; conv.bia_len()];
             let blocks = conv.backward_weights_blocks(mb);
             let mut sums = run(blocks, conv.wei_len(), |block, diff_wei| {
-                let diff_bia = desc.bias.then(|| Tiles::from(&mut bias[..]));
+                let diff_bia = desc.bias.then(|| Tiles::from(&mut bias[..]).into());
+                let diff_wei = diff_wei.into();
                 let scratch = &mut scratch;
                 let io = Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
                 match &sum {

@@ -124,8 +124,12 @@ impl Program {
             (TaskKind::BackwardWeights, Op::Conv2d(conv)) => {
                 conv.sliced_backward_weights_scratch_len(slices(&self.plan))
             }
-            (TaskKind::BackwardWeights, Op::Linear(linear)) if slices(&self.plan) > 1 => {
-                linear.sliced_backward_weights_scratch_len(self.capacity())
+            (TaskKind::BackwardWeights, Op::Linear(linear))
+                if slices(&self.plan) > 1 || task.update.is_some() =>
+            {
+                // Of the largest minibatch.
+                let mb = self.plan.options().minibatch.div_ceil(task.mesh.groups());
+                linear.sliced_backward_weights_scratch_len(mb)
             }
             (TaskKind::BackwardWeights, Op::Linear(linear)) => {
                 linear.backward_weights_scratch_len()

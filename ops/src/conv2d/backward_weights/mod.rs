@@ -40,8 +40,9 @@ use self::tap_tiles::TapTiles;
 use super::geometry::Geometry;
 use super::staging::{Region, Staging};
 use super::taps::Taps;
+use crate::sgd::GradientSink;
 use crate::slices::{SumStack, levels};
-use crate::{Isa, SampleSlices, Tiles};
+use crate::{Isa, SampleSlices};
 
 /// The tensors of a backward weights block.
 #[derive(Debug)]
@@ -52,10 +53,10 @@ pub struct Conv2dBackwardWeights<'a> {
     pub src: &'a [f32],
     /// The gradient of the output.
     pub diff_dst: &'a [f32],
-    /// The gradient of the weights, packed as they are.
-    pub diff_wei: Tiles<'a>,
-    /// The gradient of the bias, if the layer has one.
-    pub diff_bia: Option<Tiles<'a>>,
+    /// For the gradient of the weights, packed as they are.
+    pub diff_wei: GradientSink<'a>,
+    /// For the gradient of the bias, if the layer has one.
+    pub diff_bia: Option<GradientSink<'a>>,
     /// At least [`backward_weights_scratch_len`](super::Conv2d::backward_weights_scratch_len) elements of any value.
     pub scratch: &'a mut [f32],
 }
@@ -200,7 +201,7 @@ impl BackwardWeightsPlan {
         self.store(share, sums, diff_wei);
         if let Some(diff_bia) = &mut diff_bia {
             let start = (share.group * g.out_blocks() + share.outs.start) * g.lanes;
-            diff_bia.tile(start..start + bias_len).copy_from_slice(bias_sums);
+            diff_bia.put(self.isa, start..start + bias_len, bias_sums);
         }
     }
 
