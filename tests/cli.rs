@@ -427,7 +427,8 @@ fn a_network_is_measured_in_both_modes() {
         let sum: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-6, "{row}");
         assert!(shares["convolution"].as_f64().unwrap() > 0.0, "{row}");
-        assert_eq!(shares["update"].as_f64().unwrap() > 0.0, mode == "train", "{row}");
+        // Without an exchange parameters make their step along with their gradient.
+        assert_eq!(shares["update"].as_f64(), Some(0.0), "{row}");
         let tasks = row["tasks"].as_array().unwrap();
         assert!(tasks.iter().any(|task| task["layer"] == "conv2" && task["pass"] == "forward"));
         assert!(printed.contains("exposed communication"), "{printed}");

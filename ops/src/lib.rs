@@ -41,6 +41,7 @@ pub mod gradient;
 pub mod sgd;
 mod softmax_cross_entropy;
 mod rounds;
+mod slices;
 #[cfg(test)]
 mod trial;
 
@@ -65,6 +66,7 @@ pub use pool::{Pool, PoolBackward, PoolDesc, PoolForward, PoolKind};
 pub use region::TensorRegion;
 pub use rounds::{Pass, Rounds, Turn};
 pub use simd::{Isa, denormals_flushed, flush_denormals};
+pub use slices::{MAX_SLICES, SampleSlices};
 pub use softmax_cross_entropy::{
     SoftmaxCrossEntropy, SoftmaxCrossEntropyDesc, SoftmaxCrossEntropyForward,
     SoftmaxCrossEntropyForwardBackward, SplitSoftmaxCrossEntropy, SplitSoftmaxCrossEntropyDesc,

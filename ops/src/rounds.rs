@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{hint, thread};
 
+use crate::sgd::GradientSink;
 use crate::{
     Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, Linear, LinearBackwardData,
     LinearBackwardWeights, LinearForward,
@@ -72,7 +73,7 @@ impl Pass<'_> {
                     mb, src, diff_dst, ref diff_wei, ref diff_bia, ..
                 } = io;
                 let diff_wei = diff_wei.for_another_block();
-                let diff_bia = diff_bia.as_ref().map(|tiles| tiles.for_another_block());
+                let diff_bia = diff_bia.as_ref().map(GradientSink::for_another_block);
                 let io = Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
                 conv.backward_weights(block, io);
             }
@@ -92,7 +93,7 @@ impl Pass<'_> {
                     mb, src, diff_dst, ref diff_wei, ref diff_bia, ..
                 } = io;
                 let diff_wei = diff_wei.for_another_block();
-                let diff_bia = diff_bia.as_ref().map(|tiles| tiles.for_another_block());
+                let diff_bia = diff_bia.as_ref().map(GradientSink::for_another_block);
                 let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
                 linear.backward_weights(block, io);
             }
@@ -206,8 +207,8 @@ mod tests {
             mb: MB,
             src: &src,
             diff_dst: &diff_dst,
-            diff_wei: Tiles::from(&mut diff_wei[..]),
-            diff_bia: Some(Tiles::from(&mut diff_bia[..])),
+            diff_wei: Tiles::from(&mut diff_wei[..]).into(),
+            diff_bia: Some(Tiles::from(&mut diff_bia[..]).into()),
             scratch: &mut [],
         };
         let n = rounds;

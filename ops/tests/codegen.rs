@@ -62,7 +62,7 @@ fn use_kernels() {
                 mb: 1,
                 src: &src,
                 diff_dst: &dst,
-                diff_wei: Tiles::from(&mut wei[..]),
+                diff_wei: Tiles::from(&mut wei[..]).into(),
                 diff_bia: None,
                 scratch: &mut scratch,
             },

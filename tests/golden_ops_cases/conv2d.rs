@@ -66,7 +66,8 @@ fn check_forward_and_weights(case: &Case, isa: Isa, plan: &Conv2d, src: &[f32]) 
     let mut diff_bia = vec![f32::NAN; if plan.desc().bias { plan.bia_len() } else { 0 }];
     let mut scratch = vec![f32::NAN; plan.backward_weights_scratch_len()];
     let diff_wei = run(plan.backward_weights_blocks(mb), plan.wei_len(), |block, diff_wei| {
-        let diff_bia = plan.desc().bias.then(|| Tiles::from(&mut diff_bia[..]));
+        let diff_bia = plan.desc().bias.then(|| Tiles::from(&mut diff_bia[..]).into());
+        let diff_wei = diff_wei.into();
         let scratch = &mut scratch[..];
         let io = Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
         plan.backward_weights(block, io);

@@ -45,7 +45,8 @@ pub(super) fn check(case: &Case, isa: Isa) {
     let mut diff_bia = vec![f32::NAN; plan.bia_len()];
     let mut scratch = vec![f32::NAN; plan.backward_weights_scratch_len()];
     let diff_wei = run(plan.backward_weights_blocks(mb), wei.len(), |block, diff_wei| {
-        let diff_bia = desc.bias.then(|| Tiles::from(&mut diff_bia[..]));
+        let diff_bia = desc.bias.then(|| Tiles::from(&mut diff_bia[..]).into());
+        let diff_wei = diff_wei.into();
         let scratch = &mut scratch[..];
         let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
         plan.backward_weights(block, io);

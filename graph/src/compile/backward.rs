@@ -3,13 +3,13 @@
 //! Layers are walked in reverse order. For each: the terms of its output's gradient are summed where there are
 //! several, the weight gradient is computed, then the data gradient, then follow the exchange and the update
 //! (`updates.rs`). The weight gradient comes first in this order so that its exchange travels while the data gradient is
-//! computed. Where layers are tied, exchange and update follow the first of them, which is walked last.
+//! computed. Where layers are tied, exchange and update follow the first of them, which is walked last. Where there is no exchange,
+//! and no norm of all gradients to wait for, the weight gradient comes last and is no tensor: its task makes the step of the
+//! parameters, block by block, while their gradient is in the cache.
 //!
 //! Where the gradient of an activation function is folded into the task that writes the gradient of its output
 //! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
 //! passes it on.
-
-use std::ops::Range;
 
 use super::lowering::{Lowering, Operands, VALUE_BYTES};
 use crate::cost::Price;
@@ -62,6 +62,12 @@ impl Lowering<'_> {
             }
             _ => None,
         };
+        if self.steps_along(layer) {
+            // After the data gradient, which reads the parameters as they were.
+            self.backward_data(layer, gradient, sums);
+            self.backward_weights_and_step(layer, gradient);
+            return;
+        }
         let parameter_gradient = self.backward_weights(layer, gradient, sums);
         self.backward_data(layer, gradient, sums);
         if let Some(parameter_gradient) = parameter_gradient {
@@ -114,14 +120,15 @@ impl Lowering<'_> {
                 (vec![source, gradient], self.forward_price(layer))
             }
         };
-        let slices = self.slices();
-        let sum = SliceSum { reads, price: price.part(slices), slices };
         let owner = self.network.owner(layer.id);
         if self.network.tied(owner).next().is_some() {
+            let slices = self.slices();
+            let sum = SliceSum { reads, price: price.part(slices), slices };
             return self.shared_gradient(layer, &sum, owner);
         }
         let parameter_gradient = self.tensor(layer, TensorRole::ParameterGradient);
-        self.sum_slices(layer, &sum, 0..slices, parameter_gradient);
+        let operands = Operands::new(reads, [parameter_gradient]);
+        self.emit(layer, TaskKind::BackwardWeights, operands, price);
         Some(parameter_gradient)
     }
 
@@ -150,7 +157,7 @@ impl Lowering<'_> {
         None
     }
 
-    /// Emits the sum of gradients over neighboring slices, in the tree of [`sum_slices`](Self::sum_slices).
+    /// Emits the sum of gradients over neighboring slices, in a balanced tree: the same whatever the slices of a rank, since these are a whole branch of it.
     fn sum_tree(&mut self, layer: &Layer, slices: &[TensorId]) -> TensorId {
         if let [only] = slices {
             return *only;
@@ -159,20 +166,6 @@ impl Lowering<'_> {
         let (into, other) = (self.sum_tree(layer, left), self.sum_tree(layer, right));
         self.add_gradient(layer, other, into);
         into
-    }
-
-    /// Emits the gradient over some slices of the samples as a tree of sums: the same tree whatever the slices of a rank, since
-    /// these are a whole branch of it.
-    fn sum_slices(&mut self, layer: &Layer, sum: &SliceSum, range: Range<usize>, into: TensorId) {
-        if range.len() == 1 {
-            self.slice_gradient(layer, sum, range.start, into);
-            return;
-        }
-        let middle = range.start + range.len() / 2;
-        self.sum_slices(layer, sum, range.start..middle, into);
-        let other = self.tensor(layer, TensorRole::ParameterGradient);
-        self.sum_slices(layer, sum, middle..range.end, other);
-        self.add_gradient(layer, other, into);
     }
 
     /// Emits the gradient over one slice of the samples; over all of them where there is but one.
@@ -191,6 +184,29 @@ impl Lowering<'_> {
         let bytes = self.parameter_bytes(layer);
         let price = Price::compute(bytes / VALUE_BYTES, 3.0 * bytes);
         self.emit(layer, TaskKind::SumGradients, Operands::new([term], [into]), price);
+    }
+
+    /// True where the parameters make their step in the task that computes their gradient: where nobody else is to see it.
+    fn steps_along(&self, layer: &Layer) -> bool {
+        let is_product = matches!(layer.kind, LayerKind::Conv2d(_) | LayerKind::Linear(_));
+        let is_whole = self.mesh(layer.id).groups() == 1 && !self.options.clip;
+        let is_tied = self.network.tied(self.network.owner(layer.id)).next().is_some();
+        is_product && is_whole && !is_tied && self.options.fuse
+    }
+
+    /// Emits the weight gradient and the update as one task.
+    fn backward_weights_and_step(&mut self, layer: &Layer, gradient: TensorId) {
+        let source = self.operand(layer, layer.inputs[0]);
+        let writes = self.updated(layer);
+        let Price { flops, bytes, .. } = self.forward_price(layer);
+        let parameters = self.parameter_bytes(layer);
+        // Parameters and velocity are read and written; a gradient would have been written, which is in the price.
+        let moved = 2.0 * writes.len() as f64 - 1.0;
+        let price =
+            Price::compute(flops + 4.0 * parameters / VALUE_BYTES, bytes + moved * parameters);
+        let kind = TaskKind::BackwardWeights;
+        let name = format!("{}+update", self.task_name(layer, kind));
+        self.emit_named(layer, kind, name, Operands::new([source, gradient], writes), price);
     }
 
     fn backward_data(&mut self, layer: &Layer, gradient: TensorId, sums: Option<TensorId>) {
@@ -298,7 +314,7 @@ impl Lowering<'_> {
     }
 }
 
-/// A weight gradient that is computed slice by slice.
+/// A use's terms of a gradient by tied parameters, slice by slice.
 struct SliceSum {
     reads: Vec<TensorId>,
     /// Of one slice.

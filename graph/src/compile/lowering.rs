@@ -404,7 +404,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Layer and pass, `conv1.forward`; with the activation layer whose work the task also does, `conv1+relu1.forward`.
-    fn task_name(&self, layer: &Layer, kind: TaskKind) -> String {
+    pub(super) fn task_name(&self, layer: &Layer, kind: TaskKind) -> String {
         let along = match kind {
             TaskKind::Forward => {
                 self.fusion.dst_activation(layer.id).or(self.statistics_along(layer))

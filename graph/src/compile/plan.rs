@@ -38,7 +38,8 @@ pub struct PlanOptions {
     pub strategy: Strategy,
     /// Machine numbers for priorities and the planner.
     pub platform: Platform,
-    /// Whether activations and their gradients are computed by the tasks next to them ([`Fusion`]). The values are the
+    /// Whether activations and their gradients are computed by the tasks next to them ([`Fusion`]), and the parameters of
+    /// convolutions and linear layers make their step in the task of their gradient, where that is not exchanged. The values are the
     /// same to the bit; the store that the plan is bound to must have been made alike.
     pub fuse: bool,
     /// Whether small gradients are exchanged together with those of the layers next to them, and new parameters likewise. The

@@ -84,11 +84,9 @@ fn an_activation_is_computed_by_the_layer_before_and_its_gradient_by_the_layer_a
         "loss.loss",
         "loss.metrics",
         "loss.report",
-        "b.backward_weights",
         "b+s.backward_data",
-        "b.update",
-        "a.backward_weights",
-        "a.update",
+        "b.backward_weights+update",
+        "a.backward_weights+update",
     ];
     assert_eq!(names(&plan), expected);
     let tensors = |name: &str| {
@@ -104,6 +102,28 @@ fn an_activation_is_computed_by_the_layer_before_and_its_gradient_by_the_layer_a
     // The slope is told from the activation's output, and what is written is the gradient of its input.
     let reads = text(&["b.gradient", "b.parameters", "s.activation"]);
     assert_eq!(tensors("b+s.backward_data"), (reads, text(&["a.gradient"])));
+}
+
+#[test]
+fn parameters_step_along_with_their_gradient_where_nobody_else_needs_it() {
+    let plan = compile(two_layers(), 1, TRAIN);
+    // What reads the parameters as they were comes before, and the next iteration waits.
+    assert!(has_edge(&plan, "b+s.backward_data", "b.backward_weights+update", false));
+    assert!(has_edge(&plan, "b.forward", "b.backward_weights+update", false));
+    assert!(has_edge(&plan, "b.backward_weights+update", "b.forward", true));
+    let gradients = |plan: &Plan| {
+        plan.tasks().tensors().iter().filter(|t| t.role == TensorRole::ParameterGradient).count()
+    };
+    assert_eq!(gradients(&plan), 0);
+    // Exchanged gradients, gradients whose norm is needed, and layers apart: each has its update.
+    let updates = |plan: &Plan| names(plan).iter().filter(|n| n.ends_with(".update")).count();
+    let options = PlanOptions { minibatch: 13, clip: true, ..PlanOptions::default() };
+    let clipped = Plan::compile(Arc::new(two_layers()), options).unwrap();
+    for plan in
+        [compile(two_layers(), 2, TRAIN), clipped, compile_with(two_layers(), 1, TRAIN, false)]
+    {
+        assert_eq!((updates(&plan), gradients(&plan)), (2, 2));
+    }
 }
 
 #[test]
@@ -196,8 +216,8 @@ fn the_weight_gradient_comes_before_the_data_gradient_when_it_is_exchanged() {
 
 #[test]
 fn updates_whose_result_travels_come_before_all_other_work() {
-    let least_update_and_most_other = |ranks| {
-        let plan = compile(zoo::golden::small_vgg().unwrap(), ranks, TRAIN);
+    let least_update_and_most_other = |ranks, fuse| {
+        let plan = compile_with(zoo::golden::small_vgg().unwrap(), ranks, TRAIN, fuse);
         let paths = |updates: bool| {
             let tasks = plan.tasks().tasks().filter(|t| !t.kind.is_communication());
             let wanted = tasks.filter(|t| (t.kind == TaskKind::Update) == updates);
@@ -206,10 +226,10 @@ fn updates_whose_result_travels_come_before_all_other_work() {
         let least = paths(true).into_iter().fold(f64::INFINITY, f64::min);
         (least, paths(false).into_iter().fold(0.0, f64::max))
     };
-    let (update, other) = least_update_and_most_other(2);
+    let (update, other) = least_update_and_most_other(2, true);
     assert!(update > other);
     // Alone there is no link to keep busy.
-    let (update, other) = least_update_and_most_other(1);
+    let (update, other) = least_update_and_most_other(1, false);
     assert!(update < other);
 }
 

@@ -141,17 +141,24 @@ impl Lowering<'_> {
     /// Emits the update of a layer's owned strip; returns its parameters.
     fn update(&mut self, layer: LayerId, gradient: TensorId, norm: Option<TensorId>) -> TensorId {
         let layer = self.network.layer(layer);
-        let parameters = self.parameters_of(layer.id);
-        let parameters = parameters.expect("a layer with a parameter gradient has parameters");
-        let mut writes = vec![parameters];
-        if self.options.mode == (Mode::Train { momentum: true }) {
-            writes.push(self.tensor(layer, TensorRole::Velocity));
-        }
+        let writes = self.updated(layer);
+        let parameters = writes[0];
         let strip = self.strip_bytes(layer);
         let price = Price::compute(4.0 * strip / VALUE_BYTES, 5.0 * strip);
         let reads = [Some(gradient), norm].into_iter().flatten();
         self.emit(layer, TaskKind::Update, Operands::new(reads, writes), price);
         parameters
+    }
+
+    /// What the step of a layer's parameters writes: these, and their velocity if there is one.
+    pub(super) fn updated(&mut self, layer: &Layer) -> Vec<TensorId> {
+        let parameters = self.parameters_of(layer.id);
+        let mut writes =
+            vec![parameters.expect("a layer with a parameter gradient has parameters")];
+        if self.options.mode == (Mode::Train { momentum: true }) {
+            writes.push(self.tensor(layer, TensorRole::Velocity));
+        }
+        writes
     }
 
     /// Emits the exchange of the tensors of some layers, most urgent first, where several ranks have the same ones. It belongs to

@@ -73,9 +73,12 @@ pub enum TaskKind {
     /// A layer's gradient with respect to its inputs. Reads: gradient of the output, then what the layer needs (see the
     /// compiler). Writes: one gradient an input that needs one.
     BackwardData,
-    /// A layer's gradient with respect to its parameters. Reads: activation, gradient (batch normalization: slice or local gradient sums). Writes: parameter gradient.
+    /// A layer's gradient with respect to its parameters; in the reproducible mode, summed slice by slice of this rank's samples.
+    /// Reads: activation, gradient (batch normalization: slice or local gradient sums). Writes: parameter gradient; or, where the step is
+    /// made along, parameters, velocity?.
     BackwardWeights,
-    /// Adds the gradient over one slice of the samples to that over another, or that by one use of tied parameters to that by others. Reads: parameter gradient. Writes: parameter
+    /// Adds one term of a parameter gradient to another: of another use of tied parameters, or of another slice of the samples. Reads:
+    /// parameter gradient. Writes: parameter
     /// gradient (also read).
     SumGradients,
     /// The sum of squares of the owned strip of a gradient. Reads: parameter gradient. Writes: gradient squares.

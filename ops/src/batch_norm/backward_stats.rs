@@ -6,7 +6,8 @@ use super::BatchNorm;
 use super::sums::{Terms, add, sums};
 use crate::extent::expect_len;
 use crate::simd::{Kernel, Simd};
-use crate::{TensorRegion, Tiles};
+use crate::slices::{MAX_LEVELS, merges_after};
+use crate::{MAX_SLICES, TensorRegion, Tiles};
 
 /// The tensors of a block of [`BatchNorm::backward_stats`].
 #[derive(Debug)]
@@ -74,6 +75,42 @@ impl BatchNorm {
         let channels = self.channels();
         self.add_up(slices, 0..channels, diff_bia.tile(0..channels));
         self.add_up(slices, channels..2 * channels, diff_wei.tile(0..channels));
+    }
+
+    /// The gradients of the parameters where the sums over slices are to be added in a balanced tree: those of so many slices,
+    /// a power of two.
+    ///
+    /// # Panics
+    ///
+    /// If `slices` are not [`MAX_SLICES`](crate::MAX_SLICES) or fewer, a power of two, of two rows each, or a gradient holds
+    /// less than [`channels`](Self::channels) elements.
+    pub fn sliced_parameter_gradients(
+        &self,
+        slices: &[f32],
+        mut diff_wei: Tiles<'_>,
+        mut diff_bia: Tiles<'_>,
+    ) {
+        let (count, channels) = (slices.len() / self.stats_len(), self.channels());
+        assert!(
+            count.is_power_of_two() && count <= MAX_SLICES,
+            "batch_norm: {count} slices make no balanced tree"
+        );
+        let rows = [(0, diff_bia.tile(0..channels)), (channels, diff_wei.tile(0..channels))];
+        for (row, gradient) in rows {
+            for (channel, gradient) in gradient.iter_mut().enumerate() {
+                let (mut stack, mut depth) = ([0.0; MAX_LEVELS], 0);
+                for index in 0..count {
+                    let mut sum = slices[index * self.stats_len() + row + channel];
+                    for _ in 0..merges_after(index) {
+                        depth -= 1;
+                        sum += stack[depth];
+                    }
+                    stack[depth] = sum;
+                    depth += 1;
+                }
+                *gradient = stack[0];
+            }
+        }
     }
 
     fn add_up(&self, slices: &[f32], part: Range<usize>, sums: &mut [f32]) {

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use crate::ActivationKind;
 use crate::simd::{Kernel, Simd};
+use crate::slices::{MAX_LEVELS, merges_after};
+use crate::{ActivationKind, SampleSlices};
 
 /// One sample of one channel block.
 pub(super) struct AddBias<'a> {
@@ -50,7 +51,8 @@ const CHAINS: usize = 4;
 
 /// One channel block of all samples.
 pub(super) struct SumPixels<'a> {
-    /// Whole samples.
+    /// Samples whose sums are added in a tree.
+    pub(super) slices: &'a SampleSlices,
     pub(super) diff_dst: &'a [f32],
     pub(super) sample_len: usize,
     /// Where the channel block lies in a sample.
@@ -63,11 +65,21 @@ impl Kernel for SumPixels<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let mut sum = simd.zero();
-        for sample in self.diff_dst.chunks_exact(self.sample_len) {
-            sum = simd.add(sum, sum_plane(simd, &sample[self.plane.clone()]));
+        let (mut stack, mut depth) = ([simd.zero(); MAX_LEVELS], 0);
+        for (index, samples) in self.slices.iter().enumerate() {
+            let mut sum = simd.zero();
+            for sample in samples {
+                let sample = &self.diff_dst[sample * self.sample_len..];
+                sum = simd.add(sum, sum_plane(simd, &sample[self.plane.clone()]));
+            }
+            for _ in 0..merges_after(index) {
+                depth -= 1;
+                sum = simd.add(stack[depth], sum);
+            }
+            stack[depth] = sum;
+            depth += 1;
         }
-        simd.store(self.diff_bia, sum);
+        simd.store(self.diff_bia, stack[0]);
     }
 }
 

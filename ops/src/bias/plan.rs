@@ -3,7 +3,7 @@
 use super::kernels::{AddBias, SumPixels};
 use crate::extent::{expect_len, expect_maps};
 use crate::grain::Grain;
-use crate::{ActivationKind, Isa, Layout, Maps, ShapeError, TensorLayout, Tiles};
+use crate::{ActivationKind, Isa, Layout, Maps, SampleSlices, ShapeError, TensorLayout, Tiles};
 
 /// A bias layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,12 +178,28 @@ impl Bias {
     ///
     /// If a buffer is shorter than `mb` samples, or the gradient than [`Self::bia_len`].
     pub fn backward_weights(&self, block: usize, io: BiasBackwardWeights<'_>) {
+        self.sliced_backward_weights(block, &SampleSlices::whole(io.mb), io);
+    }
+
+    /// [`Bias::backward_weights`] whose sums over slices of the samples are added in a balanced tree.
+    ///
+    /// # Panics
+    ///
+    /// As [`Bias::backward_weights`], and if the slices have not `mb` samples.
+    pub fn sliced_backward_weights(
+        &self,
+        block: usize,
+        slices: &SampleSlices,
+        io: BiasBackwardWeights<'_>,
+    ) {
         let BiasBackwardWeights { mb, diff_dst, mut diff_bia } = io;
+        assert_eq!(slices.mb(), mb, "bias backward weights: samples of all slices");
         expect_len("bias backward weights", "diff_dst", diff_dst.len(), self.layout.len(mb));
         expect_len("bias backward weights", "diff_bia", diff_bia.len(), self.bia_len());
         let lanes = self.isa.lanes();
         self.isa.dispatch(SumPixels {
-            diff_dst: &diff_dst[..self.layout.len(mb)],
+            slices,
+            diff_dst,
             sample_len: self.layout.sample_len(),
             plane: block * self.plane_len()..(block + 1) * self.plane_len(),
             diff_bia: diff_bia.tile(block * lanes..(block + 1) * lanes),

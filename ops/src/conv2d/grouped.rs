@@ -7,13 +7,16 @@
 //! Weights are packed as (block of output channels, input channel within the group, kh, kw, lane), turned around as (block
 //! of input channels, output channel within the group, kh, kw, lane).
 
+use std::ops::Range;
+
 use super::backward_data::Conv2dBackwardData;
 use super::backward_weights::Conv2dBackwardWeights;
 use super::depthwise::Gather;
 use super::desc::Conv2dDesc;
 use super::forward::Conv2dForward;
 use crate::simd::{Kernel, Simd};
-use crate::{Isa, Layout, TensorLayout, Tiles};
+use crate::slices::{SumStack, levels};
+use crate::{Isa, Layout, SampleSlices, TensorLayout, Tiles};
 
 /// One direction: from `inner` channels, which are summed over, to vectors of `outer` channels.
 #[derive(Debug, Clone)]
@@ -163,8 +166,35 @@ impl GroupedPlan {
         self.forward.blocks()
     }
 
-    pub(super) fn run_backward_weights(&self, block: usize, io: Conv2dBackwardWeights<'_>) {
-        self.isa.dispatch(BackwardWeights { plan: self, block, io });
+    /// Elements of the sums of a block of the gradients: its weights and its bias.
+    fn sums_len(&self) -> usize {
+        self.block_len(&self.forward) + self.forward.lanes
+    }
+
+    /// Elements of scratch for a number of slices.
+    pub(super) fn backward_weights_scratch_len(&self, slices: usize) -> usize {
+        levels(slices) * self.sums_len()
+    }
+
+    pub(super) fn run_backward_weights(
+        &self,
+        block: usize,
+        slices: &SampleSlices,
+        io: Conv2dBackwardWeights<'_>,
+    ) {
+        let Conv2dBackwardWeights { src, diff_dst, mut diff_wei, diff_bia, scratch, .. } = io;
+        let (len, lanes) = (self.block_len(&self.forward), self.forward.lanes);
+        let mut stack = SumStack::new(self.isa, scratch, self.sums_len());
+        for (index, samples) in slices.iter().enumerate() {
+            let (sums, bias) = stack.next().split_at_mut(len);
+            self.isa.dispatch(Sums { plan: self, block, samples, src, diff_dst, sums, bias });
+            stack.push(index);
+        }
+        let (sums, bias) = stack.total().split_at(len);
+        diff_wei.put(self.isa, block * len..(block + 1) * len, sums);
+        if let Some(mut diff_bia) = diff_bia {
+            diff_bia.put(self.isa, block * lanes..(block + 1) * lanes, bias);
+        }
     }
 
     /// The source row that an output row and a kernel row meet in, if it is not padding.
@@ -295,26 +325,29 @@ impl Kernel for BackwardData<'_> {
     }
 }
 
-struct BackwardWeights<'a> {
+/// The gradients of a block over some samples.
+struct Sums<'a> {
     plan: &'a GroupedPlan,
     block: usize,
-    io: Conv2dBackwardWeights<'a>,
+    samples: Range<usize>,
+    src: &'a [f32],
+    diff_dst: &'a [f32],
+    /// Of the weights.
+    sums: &'a mut [f32],
+    bias: &'a mut [f32],
 }
 
-impl Kernel for BackwardWeights<'_> {
+impl Kernel for Sums<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let BackwardWeights { plan, block, io } = self;
-        let Conv2dBackwardWeights { mb, src, diff_dst, mut diff_wei, diff_bia, .. } = io;
+        let Sums { plan, block, samples, src, diff_dst, sums: diff_wei, bias: bias_sums } = self;
         let (desc, direction) = (&plan.desc, &plan.forward);
-        let len = plan.block_len(direction);
-        let diff_wei = diff_wei.tile(block * len..(block + 1) * len);
         diff_wei.fill(0.0);
         let mut bias = simd.zero();
         let pixels = || (0..desc.oh()).flat_map(|y| (0..desc.ow()).map(move |x| (y, x)));
-        for n in 0..mb {
+        for n in samples {
             let src = &src[n * plan.src.sample_len()..];
             if direction.depthwise {
                 let plane = &src[direction.starts[block * S::LANES]..];
@@ -351,9 +384,6 @@ impl Kernel for BackwardWeights<'_> {
             let sum = simd.load(element);
             simd.store(element, simd.keep_first(sum, direction.real_lanes(block)));
         }
-        if let Some(mut diff_bia) = diff_bia {
-            let start = block * S::LANES;
-            simd.store(diff_bia.tile(start..start + S::LANES), bias);
-        }
+        simd.store(bias_sums, bias);
     }
 }

@@ -9,7 +9,7 @@ use super::grouped::GroupedPlan;
 use super::weights::PackedWeights;
 use crate::blocking::Caches;
 use crate::extent::expect_len;
-use crate::{Isa, Layout, ShapeError, TensorLayout, TensorRegion, Tiles};
+use crate::{Isa, Layout, SampleSlices, ShapeError, TensorLayout, TensorRegion, Tiles};
 
 /// A convolution layer: forward, backward data and backward weights.
 ///
@@ -351,9 +351,14 @@ impl Conv2d {
 
     /// Elements of scratch that a worker needs in the backward weights pass.
     pub fn backward_weights_scratch_len(&self) -> usize {
+        self.sliced_backward_weights_scratch_len(1)
+    }
+
+    /// Elements of scratch that a worker needs where the samples are cut into so many slices.
+    pub fn sliced_backward_weights_scratch_len(&self, slices: usize) -> usize {
         match &self.method {
-            Method::Blocked(blocked) => blocked.backward_weights.scratch_len(),
-            Method::Grouped(_) => 0,
+            Method::Blocked(blocked) => blocked.backward_weights.scratch_len(slices),
+            Method::Grouped(plan) => plan.backward_weights_scratch_len(slices),
         }
     }
 
@@ -363,16 +368,35 @@ impl Conv2d {
     ///
     /// If a buffer is too short, or the layer has a bias and `diff_bia` is missing.
     pub fn backward_weights(&self, block: usize, io: Conv2dBackwardWeights<'_>) {
+        self.sliced_backward_weights(block, &SampleSlices::whole(io.mb), io);
+    }
+
+    /// [`Conv2d::backward_weights`] whose sums over slices of the samples are added in a balanced tree. Scratch:
+    /// [`Conv2d::sliced_backward_weights_scratch_len`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Conv2d::backward_weights`], and if the slices have not `mb` samples.
+    pub fn sliced_backward_weights(
+        &self,
+        block: usize,
+        slices: &SampleSlices,
+        io: Conv2dBackwardWeights<'_>,
+    ) {
         const OP: &str = "conv2d backward weights";
+        assert_eq!(slices.mb(), io.mb, "{OP}: samples of all slices");
         expect_len(OP, "src", io.src.len(), self.src.len(io.mb));
         expect_len(OP, "diff_dst", io.diff_dst.len(), self.dst.len(io.mb));
-        expect_len(OP, "diff_wei", io.diff_wei.len(), self.wei_len());
-        let diff_bia = io.diff_bia.as_ref().map_or(0, Tiles::len);
-        expect_len(OP, "diff_bia", diff_bia, self.needed_bias());
-        expect_len(OP, "scratch", io.scratch.len(), self.backward_weights_scratch_len());
+        io.diff_wei.expect_len(OP, "diff_wei", self.wei_len());
+        match &io.diff_bia {
+            Some(diff_bia) => diff_bia.expect_len(OP, "diff_bia", self.needed_bias()),
+            None => expect_len(OP, "diff_bia", 0, self.needed_bias()),
+        }
+        let scratch_len = self.sliced_backward_weights_scratch_len(slices.count());
+        expect_len(OP, "scratch", io.scratch.len(), scratch_len);
         match &self.method {
-            Method::Blocked(blocked) => blocked.backward_weights.run(block, io),
-            Method::Grouped(plan) => plan.run_backward_weights(block, io),
+            Method::Blocked(blocked) => blocked.backward_weights.run(block, slices, io),
+            Method::Grouped(plan) => plan.run_backward_weights(block, slices, io),
         }
     }
 }

@@ -107,8 +107,8 @@ impl Trial {
                 mb: *mb,
                 src: &src,
                 diff_dst: &diff_dst,
-                diff_wei: wei.block(),
-                diff_bia: Some(bia.block()),
+                diff_wei: wei.block().into(),
+                diff_bia: Some(bia.block().into()),
                 scratch: &mut scratch,
             };
             conv.backward_weights(block, io);

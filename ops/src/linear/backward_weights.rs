@@ -19,11 +19,12 @@ use super::packing::{GROUP, Group};
 use super::tile::{Lhs, Rhs, accumulate, load_sums, store_sums};
 use crate::Tiles;
 use crate::extent::expect_len;
+use crate::sgd::GradientSink;
 use crate::simd::{Kernel, Simd};
 
 /// Samples of a panel. More than of the other passes' terms: sums that do not come back need not be read, and those of
 /// this pass are too many for the cache.
-const DEPTH: usize = 256;
+pub(super) const DEPTH: usize = 256;
 
 /// Input features of a block at most: with their samples they are half a MiB.
 const MAX_INPUTS: usize = 512;
@@ -32,13 +33,13 @@ const MAX_INPUTS: usize = 512;
 const MAX_OUTPUTS: usize = 1024;
 
 /// Output features whose gradients are copied at a time: neighbors lie side by side, and come from memory together.
-const COPIED_OUTPUTS: usize = 128;
+pub(super) const COPIED_OUTPUTS: usize = 128;
 
 /// Samples that are copied to strips together.
 const NEAR_SAMPLES: usize = 8;
 
 /// Elements of the strips of inputs; the last strip is filled up.
-const fn strips_len(lanes: usize) -> usize {
+pub(super) const fn strips_len(lanes: usize) -> usize {
     let rows = tile_rows(lanes);
     (MAX_INPUTS + rows).div_ceil(rows) * strip_len(rows, DEPTH)
 }
@@ -52,10 +53,10 @@ pub struct LinearBackwardWeights<'a> {
     pub src: &'a [f32],
     /// The gradient of the output.
     pub diff_dst: &'a [f32],
-    /// The gradient of the weights, packed, which is overwritten.
-    pub diff_wei: Tiles<'a>,
-    /// The gradient of the bias, packed, which is overwritten; `None` if the layer has none.
-    pub diff_bia: Option<Tiles<'a>>,
+    /// For the gradient of the weights, packed.
+    pub diff_wei: GradientSink<'a>,
+    /// For the gradient of the bias, packed; `None` if the layer has none.
+    pub diff_bia: Option<GradientSink<'a>>,
     /// Scratch of [`Linear::backward_weights_scratch_len`] elements, of any values.
     pub scratch: &'a mut [f32],
 }
@@ -73,27 +74,19 @@ impl Linear {
         self.backward_weights_grid().blocks()
     }
 
-    /// Computes one block of the gradients of weights and bias, sums over `mb` samples.
+    /// Computes one block of the gradients of weights and bias, sums over `mb` samples, and stores them. Steps are made by
+    /// [`Self::sliced_backward_weights`], which has the sums over all samples at once.
     ///
     /// # Panics
     ///
-    /// If a buffer is shorter than `mb` samples, the weights or the bias than the packed ones, the scratch than
+    /// If the gradients are not to be stored, a buffer is shorter than `mb` samples, the weights or the bias than the packed ones, the scratch than
     /// [`Self::backward_weights_scratch_len`], or a bias is given to a layer without, or not to one with.
     pub fn backward_weights(&self, block: usize, io: LinearBackwardWeights<'_>) {
-        let op = "linear backward weights";
-        expect_len(op, "src", io.src.len(), io.mb * self.ic.padded());
-        expect_len(op, "diff_dst", io.diff_dst.len(), io.mb * self.oc.padded());
-        expect_len(op, "diff_wei", io.diff_wei.len(), self.wei_len());
-        assert!(
-            io.diff_bia.is_some() == self.desc.bias,
-            "{op}: bias given and bias planned differ"
-        );
-        if let Some(diff_bia) = &io.diff_bia {
-            expect_len(op, "diff_bia", diff_bia.len(), self.bia_len());
-        }
-        expect_len(op, "scratch", io.scratch.len(), self.backward_weights_scratch_len());
+        self.check_backward_weights(&io, self.backward_weights_scratch_len());
         let (inputs, outputs) = self.backward_weights_grid().block(block);
-        let LinearBackwardWeights { mb, src, diff_dst, mut diff_wei, mut diff_bia, scratch } = io;
+        let LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch } = io;
+        let mut diff_wei = stored(diff_wei);
+        let mut diff_bia = diff_bia.map(stored);
         let lanes = self.isa.lanes();
         let (strips, copied) = scratch.split_at_mut(strips_len(lanes));
         for samples in panels(mb, DEPTH) {
@@ -136,8 +129,28 @@ impl Linear {
         }
     }
 
+    /// Panics where [`Self::backward_weights`] says so.
+    pub(super) fn check_backward_weights(
+        &self,
+        io: &LinearBackwardWeights<'_>,
+        scratch_len: usize,
+    ) {
+        let op = "linear backward weights";
+        expect_len(op, "src", io.src.len(), io.mb * self.ic.padded());
+        expect_len(op, "diff_dst", io.diff_dst.len(), io.mb * self.oc.padded());
+        io.diff_wei.expect_len(op, "diff_wei", self.wei_len());
+        assert!(
+            io.diff_bia.is_some() == self.desc.bias,
+            "{op}: bias given and bias planned differ"
+        );
+        if let Some(diff_bia) = &io.diff_bia {
+            diff_bia.expect_len(op, "diff_bia", self.bia_len());
+        }
+        expect_len(op, "scratch", io.scratch.len(), scratch_len);
+    }
+
     /// Input features by output features.
-    fn backward_weights_grid(&self) -> Grid {
+    pub(super) fn backward_weights_grid(&self) -> Grid {
         let (step, len) = (tile_rows(self.isa.lanes()), self.desc.in_features);
         Grid::new(
             Side { len, step, min: 192, good: 384, max: MAX_INPUTS },
@@ -152,13 +165,22 @@ impl Linear {
     }
 }
 
+fn stored(sink: GradientSink<'_>) -> Tiles<'_> {
+    match sink {
+        GradientSink::Store(gradient) => gradient,
+        GradientSink::Step(_) => {
+            panic!("linear backward weights: a step needs all samples at once")
+        }
+    }
+}
+
 /// Copies the inputs of `samples`, which are `stride` apart, to strips `[inputs of a tile][sample][input]`.
-struct CopyStrips<'a> {
-    src: &'a [f32],
-    stride: usize,
-    samples: &'a Range<usize>,
-    inputs: &'a Range<usize>,
-    strips: &'a mut [f32],
+pub(super) struct CopyStrips<'a> {
+    pub(super) src: &'a [f32],
+    pub(super) stride: usize,
+    pub(super) samples: &'a Range<usize>,
+    pub(super) inputs: &'a Range<usize>,
+    pub(super) strips: &'a mut [f32],
 }
 
 impl Kernel for CopyStrips<'_> {
@@ -192,17 +214,17 @@ impl Kernel for CopyStrips<'_> {
 
 /// Elements from one strip to the next: room for a whole vector at the last sample, and a whole number of cache lines,
 /// which is odd, so that strips do not compete for places in the cache while they are filled.
-const fn strip_len(rows: usize, samples: usize) -> usize {
+pub(super) const fn strip_len(rows: usize, samples: usize) -> usize {
     (rows * samples + 16).next_multiple_of(32) + 16
 }
 
 /// Copies the gradients of some output features, a register tile's at a time, to `[vectors][sample][oc]`.
-struct CopyGroups<'a> {
-    plan: &'a Linear,
-    diff_dst: &'a [f32],
-    samples: &'a Range<usize>,
-    outputs: &'a Range<usize>,
-    panel: &'a mut [f32],
+pub(super) struct CopyGroups<'a> {
+    pub(super) plan: &'a Linear,
+    pub(super) diff_dst: &'a [f32],
+    pub(super) samples: &'a Range<usize>,
+    pub(super) outputs: &'a Range<usize>,
+    pub(super) panel: &'a mut [f32],
 }
 
 impl Kernel for CopyGroups<'_> {
@@ -282,7 +304,7 @@ impl Product<'_, '_> {
 }
 
 /// Padding must stay zero, which a product of a zero and an infinity would not be.
-fn clear_padding(diff_wei: &mut Tiles<'_>, at: usize, rows: usize, group: &Group) {
+pub(super) fn clear_padding(diff_wei: &mut Tiles<'_>, at: usize, rows: usize, group: &Group) {
     if group.filled < group.width {
         for row in 0..rows {
             let at = at + row * group.width;

@@ -26,6 +26,7 @@ mod forward;
 mod packing;
 mod plan;
 pub mod reference;
+mod sliced_weights;
 #[cfg(test)]
 mod tests;
 mod tile;

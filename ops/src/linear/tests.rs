@@ -109,8 +109,8 @@ impl Problem {
         let mut scratch = vec![f32::NAN; plan.backward_weights_scratch_len()];
         for block in 0..plan.backward_weights_blocks(mb) {
             let scratch = &mut scratch[..];
-            let diff_bia = self.desc.bias.then(|| bias.block());
-            let (src, diff_dst, diff_wei) = (&src, &diff_dst, weights.block());
+            let diff_bia = self.desc.bias.then(|| bias.block().into());
+            let (src, diff_dst, diff_wei) = (&src, &diff_dst, weights.block().into());
             let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
             plan.backward_weights(block, io);
         }

@@ -1,5 +1,6 @@
 //! The register tile that all three passes end in: `sums[R][N vectors] += lhs[R][depth] * rhs[depth][N vectors]`.
 
+use crate::sgd::Rule;
 use crate::simd::{Broadcasts, Simd, Vectors};
 
 /// The operand whose elements are broadcast: element (row, k) at `src[row * row_stride + k * k_stride]`. The inner loop is
@@ -122,6 +123,38 @@ pub(super) fn store_sums<S: Simd, const R: usize, const N: usize>(
             let dst = &mut dst[row * stride..][..N * S::LANES];
             for vector in 0..N {
                 simd.store(&mut dst[vector * S::LANES..], sums[row][vector]);
+            }
+        }
+    });
+}
+
+/// The step of the weights that the first `rows` rows of sums are the gradients of.
+#[inline(always)]
+pub(super) fn step_sums<S: Simd, const R: usize, const N: usize>(
+    simd: S,
+    sums: [[S::F32; N]; R],
+    rule: &Rule<S>,
+    wei: &mut [f32],
+    velocity: Option<&mut [f32]>,
+    [stride, rows]: [usize; 2],
+) {
+    let Some(velocity) = velocity else {
+        for_each_row!(R, row => {
+            if row < rows {
+                let wei = wei[row * stride..][..N * S::LANES].chunks_exact_mut(S::LANES);
+                for (wei, &diff) in wei.zip(&sums[row]) {
+                    rule.step(simd, wei, diff);
+                }
+            }
+        });
+        return;
+    };
+    for_each_row!(R, row => {
+        if row < rows {
+            let wei = wei[row * stride..][..N * S::LANES].chunks_exact_mut(S::LANES);
+            let velocity = velocity[row * stride..][..N * S::LANES].chunks_exact_mut(S::LANES);
+            for ((wei, velocity), &diff) in wei.zip(velocity).zip(&sums[row]) {
+                rule.step_with_momentum(simd, wei, velocity, diff);
             }
         }
     });

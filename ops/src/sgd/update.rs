@@ -100,19 +100,12 @@ impl Kernel for Step<'_> {
         match velocity {
             None => {
                 for (wei, diff) in pieces {
-                    let w = load(simd, wei);
-                    let g = rule.gradient(simd, w, load(simd, diff));
-                    store(simd, wei, rule.descend(simd, w, g));
+                    rule.step(simd, wei, load(simd, diff));
                 }
             }
             Some(velocity) => {
                 for ((wei, diff), velocity) in pieces.zip(velocity.chunks_mut(S::LANES)) {
-                    let w = load(simd, wei);
-                    let g = rule.gradient(simd, w, load(simd, diff));
-                    let v = simd.mul_add(rule.momentum, load(simd, velocity), g);
-                    store(simd, velocity, v);
-                    let ahead = if hyper.nesterov { simd.mul_add(rule.momentum, v, g) } else { v };
-                    store(simd, wei, rule.descend(simd, w, ahead));
+                    rule.step_with_momentum(simd, wei, velocity, load(simd, diff));
                 }
             }
         }
@@ -120,7 +113,8 @@ impl Kernel for Step<'_> {
 }
 
 /// The hyperparameters in vectors.
-struct Rule<S: Simd> {
+pub(crate) struct Rule<S: Simd> {
+    hyper: SgdHyper,
     negative_lr: S::F32,
     momentum: S::F32,
     /// `None` if nothing decays: 0 times an infinite weight would be NaN.
@@ -131,13 +125,44 @@ struct Rule<S: Simd> {
 
 impl<S: Simd> Rule<S> {
     #[inline(always)]
-    fn new(simd: S, hyper: SgdHyper, gradient_scale: f32) -> Rule<S> {
+    pub(crate) fn new(simd: S, hyper: SgdHyper, gradient_scale: f32) -> Rule<S> {
         Rule {
+            hyper,
             negative_lr: simd.splat(-hyper.lr),
             momentum: simd.splat(hyper.momentum),
             weight_decay: (hyper.weight_decay != 0.0).then_some(simd.splat(hyper.weight_decay)),
             gradient_scale: (gradient_scale != 1.0).then_some(simd.splat(gradient_scale)),
         }
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_momentum(&self) -> bool {
+        self.hyper.momentum != 0.0
+    }
+
+    /// Without momentum, the step of a vector of weights, or of what is left of one.
+    #[inline(always)]
+    pub(crate) fn step(&self, simd: S, wei: &mut [f32], diff: S::F32) {
+        let w = load(simd, wei);
+        let g = self.gradient(simd, w, diff);
+        store(simd, wei, self.descend(simd, w, g));
+    }
+
+    /// With momentum, the same.
+    #[inline(always)]
+    pub(crate) fn step_with_momentum(
+        &self,
+        simd: S,
+        wei: &mut [f32],
+        velocity: &mut [f32],
+        diff: S::F32,
+    ) {
+        let w = load(simd, wei);
+        let g = self.gradient(simd, w, diff);
+        let v = simd.mul_add(self.momentum, load(simd, velocity), g);
+        store(simd, velocity, v);
+        let ahead = if self.hyper.nesterov { simd.mul_add(self.momentum, v, g) } else { v };
+        store(simd, wei, self.descend(simd, w, ahead));
     }
 
     #[inline(always)]

@@ -77,7 +77,8 @@ impl Layer {
         let mut diff_bia = vec![f32::NAN; conv.bia_len()];
         let blocks = conv.backward_weights_blocks(mb);
         let mut sums = run(blocks, conv.wei_len(), |block, diff_wei| {
-            let diff_bia = Some(Tiles::from(&mut diff_bia[..]));
+            let (diff_wei, diff_bia) =
+                (diff_wei.into(), Some(Tiles::from(&mut diff_bia[..]).into()));
             let scratch = &mut scratch;
             let io = Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
             conv.backward_weights(block, io);

@@ -71,7 +71,8 @@ impl Layer {
         let mut diff_bia = vec![f32::NAN; linear.bia_len()];
         let blocks = linear.backward_weights_blocks(mb);
         let mut sums = run(blocks, linear.wei_len(), |block, diff_wei| {
-            let diff_bia = Some(Tiles::from(&mut diff_bia[..]));
+            let (diff_wei, diff_bia) =
+                (diff_wei.into(), Some(Tiles::from(&mut diff_bia[..]).into()));
             let scratch = &mut scratch;
             let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
             linear.backward_weights(block, io);

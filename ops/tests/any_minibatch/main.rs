@@ -6,6 +6,7 @@ mod fully_connected;
 mod loss;
 mod normalization;
 mod per_sample;
+mod slices;
 
 use std::ops::Range;
 

@@ -170,8 +170,13 @@ impl Program {
         let task = self.plan.tasks().task(id);
         let buffers = |ids: &[TensorId]| ids.iter().map(|&t| self.buffer(t)).collect::<Vec<_>>();
         let (reads, writes) = (buffers(&task.reads), buffers(&task.writes));
+        let steps_along = task.kind == TaskKind::BackwardWeights
+            && task
+                .writes
+                .iter()
+                .any(|t| self.plan.tasks().tensor(*t).role == TensorRole::Parameters);
         let strip = matches!(task.kind, TaskKind::Update | TaskKind::GradientSquares);
-        let update = strip.then(|| {
+        let update = (strip || steps_along).then(|| {
             let parts = self.kernel(task.layer).parts();
             Update::new(&parts, self.store.strip(task.layer), options.decay_all)
         });

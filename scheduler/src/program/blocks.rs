@@ -8,7 +8,7 @@ use super::places::slices;
 use super::update::Update;
 use crate::iteration::Iteration;
 
-/// Elements that one block adds to another slice's gradient.
+/// Elements that one block adds to another term of a gradient.
 pub(super) const SUM_CHUNK: usize = 16 * 1024;
 
 /// Samples that one block of a load copies.
@@ -122,7 +122,17 @@ impl Program {
             (TaskKind::Forward, Op::Linear(linear)) => linear.forward_scratch_len(),
             (TaskKind::BackwardData, Op::Linear(linear)) => linear.backward_data_scratch_len(),
             (TaskKind::BackwardData, Op::Lrn(lrn)) => lrn.backward_scratch_len(),
-            (TaskKind::BackwardWeights, Op::Conv2d(conv)) => conv.backward_weights_scratch_len(),
+            (TaskKind::BackwardWeights, Op::Conv2d(conv)) => {
+                conv.sliced_backward_weights_scratch_len(slices(&self.plan))
+            }
+            (TaskKind::BackwardWeights, Op::Linear(linear))
+                if slices(&self.plan) > 1 || task.update.is_some() =>
+            {
+                // Of the largest minibatch.
+                let mb = self.plan.options().minibatch.div_ceil(task.mesh.groups());
+                let sliced = linear.sliced_backward_weights_scratch_len(mb);
+                sliced.max(linear.backward_weights_scratch_len())
+            }
             (TaskKind::BackwardWeights, Op::Linear(linear)) => {
                 linear.backward_weights_scratch_len()
             }

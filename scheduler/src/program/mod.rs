@@ -11,6 +11,7 @@ mod redistribution;
 mod run;
 mod run_loss;
 mod run_update;
+mod run_weights;
 mod slices;
 mod store;
 mod traffic;

@@ -11,10 +11,10 @@ use lockstep_graph::{LayerId, Mode, REPRODUCIBLE_SLICES, SamplePart, TaskId, Tas
 use lockstep_ops::{
     ActivationBackward, ActivationForward, AddForward, BatchNorm, BatchNormBackward,
     BatchNormBackwardStats, BatchNormEval, BatchNormForward, BatchNormMerge, BatchNormRange,
-    BatchNormStats, BiasBackwardWeights, BiasForward, ConcatBackward, ConcatForward,
-    Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, DropoutBackward, DropoutForward,
-    DropoutKey, FlattenBackward, FlattenForward, LinearBackwardData, LinearBackwardWeights,
-    LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, Tiles, block_samples,
+    BatchNormStats, BiasForward, ConcatBackward, ConcatForward, Conv2dBackwardData, Conv2dForward,
+    DropoutBackward, DropoutForward, DropoutKey, FlattenBackward, FlattenForward,
+    LinearBackwardData, LinearForward, LrnBackward, LrnForward, PoolBackward, PoolForward, Tiles,
+    block_samples,
 };
 
 use super::bind::{BoundTask, Program};
@@ -306,7 +306,7 @@ impl<'a> Context<'a> {
     }
 
     /// The sums of a normalization's gradients: of this rank's slices or merged, or of every rank.
-    fn gradient_sums(&self, norm: &BatchNorm, operand: usize) -> &'a [f32] {
+    pub(super) fn gradient_sums(&self, norm: &BatchNorm, operand: usize) -> &'a [f32] {
         let sums = self.read(operand);
         if self.program.plan.options().reproducible {
             return sums;
@@ -412,46 +412,6 @@ impl<'a> Context<'a> {
             Op::Bias(_) | Op::Add(_) | Op::Input | Op::Loss(_) | Op::SplitLoss(_) => {
                 unreachable!("has no task of this kind: the gradient passes unchanged")
             }
-        }
-    }
-
-    fn backward_weights(&self, scratch: Scratch<'_>) {
-        let (mb, block, scratch) = (self.mb, self.block, scratch.values);
-        let parts = self.program.kernel(self.task.layer).parts();
-        let gradient = &self.task.writes[0];
-        let start = gradient.range.start;
-        let part = |range: &Range<usize>| {
-            self.tiles(&Buffer { range: start + range.start..start + range.end, ..*gradient })
-        };
-        let diff_wei = part(&parts.wei);
-        let diff_bia = (!parts.bia.is_empty()).then(|| part(&parts.bia));
-        match self.op() {
-            Op::Conv2d(conv) => {
-                let (src, diff_dst) = (self.read(0), self.read(1));
-                let io = Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
-                conv.backward_weights(block, io);
-            }
-            Op::Linear(linear) => {
-                let (src, diff_dst) = (self.read(0), self.read(1));
-                let io = LinearBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch };
-                linear.backward_weights(block, io);
-            }
-            Op::Bias(bias) => {
-                let diff_bia = diff_bia.expect("a bias layer has biases");
-                let diff_dst = self.read(0);
-                bias.backward_weights(block, BiasBackwardWeights { mb, diff_dst, diff_bia });
-            }
-            Op::BatchNorm(norm) => {
-                // The sums over this rank's samples are the gradients.
-                let diff_bia = diff_bia.expect("batch normalization has shifts");
-                let sums = self.gradient_sums(norm, 0);
-                // Slice by slice in the reproducible mode.
-                let slice = self.task.part.map_or(0..sums.len(), |part| {
-                    part.index * norm.stats_len()..(part.index + 1) * norm.stats_len()
-                });
-                norm.parameter_gradients(&sums[slice], diff_wei, diff_bia);
-            }
-            _ => unreachable!("has no parameters"),
         }
     }
 }

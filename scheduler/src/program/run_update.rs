@@ -1,4 +1,4 @@
-//! Blocks of what happens to a gradient once it is there: sums over slices, the norm of all, the optimizer's step.
+//! Blocks of what happens to a gradient once it is there: sums of terms, the norm of all, the optimizer's step.
 
 use lockstep_ops::gradient::{self, SquareSum};
 use lockstep_ops::sgd::{self, SgdHyper};
@@ -7,7 +7,7 @@ use super::blocks::SUM_CHUNK;
 use super::run::Context;
 
 impl Context<'_> {
-    /// Adds one slice's gradient to another's.
+    /// Adds one term of a gradient to another.
     pub(super) fn sum_gradients(&self) {
         let term = self.read(0);
         let start = self.block * SUM_CHUNK;

@@ -1,6 +1,8 @@
-//! The optimizer's step on a strip, cut into blocks.
+//! The optimizer's step on a strip, cut into blocks; on all of a layer's parameters, where their gradient's blocks make it.
 
 use std::ops::Range;
+
+use lockstep_ops::sgd::SgdHyper;
 
 use super::kernel::Parts;
 
@@ -35,6 +37,12 @@ impl Update {
             (false, false) => 0..0,
         };
         Self { strip, decayed }
+    }
+
+    /// The hyperparameters of a part of the parameters that has one rule: weights or biases.
+    pub(crate) fn hyper(&self, hyper: SgdHyper, part: &Range<usize>) -> SgdHyper {
+        let decays = self.decayed.contains(&part.start);
+        SgdHyper { weight_decay: if decays { hyper.weight_decay } else { 0.0 }, ..hyper }
     }
 
     pub(crate) fn blocks(&self) -> usize {

@@ -102,8 +102,8 @@ fn convolution(layer: Conv, isa: Isa, mb: usize, on_pass: OnPass<'_>) -> Result<
         mb,
         src,
         diff_dst,
-        diff_wei: Tiles::from(diff_wei),
-        diff_bia: Some(Tiles::from(diff_bia)),
+        diff_wei: Tiles::from(diff_wei).into(),
+        diff_bia: Some(Tiles::from(diff_bia).into()),
         scratch: &mut [],
     };
     on_pass("backward_weights", cost, Pass::Conv2dBackwardWeights(&conv, io));
@@ -154,8 +154,8 @@ fn linear(
         mb,
         src,
         diff_dst,
-        diff_wei: Tiles::from(diff_wei),
-        diff_bia: Some(Tiles::from(diff_bia)),
+        diff_wei: Tiles::from(diff_wei).into(),
+        diff_bia: Some(Tiles::from(diff_bia).into()),
         scratch: &mut [],
     };
     on_pass("backward_weights", cost, Pass::LinearBackwardWeights(&linear, io));

@@ -13,7 +13,8 @@
 //!
 //! A block owns some output vectors and some tiles of taps. It sees all samples, so that the order of every sum is fixed
 //! by the plan and the number of samples. Its sums lie in scratch in the order in which the kernel adds to them; only the
-//! copy at the end knows the order of the packed weights.
+//! copy at the end knows the order of the packed weights. Where the samples are cut into slices, a block computes these one
+//! after another and adds them in scratch.
 //!
 //! | To learn about | read |
 //! |---|---|
@@ -39,7 +40,9 @@ use self::tap_tiles::TapTiles;
 use super::geometry::Geometry;
 use super::staging::{Region, Staging};
 use super::taps::Taps;
-use crate::{Isa, Tiles};
+use crate::sgd::GradientSink;
+use crate::slices::{SumStack, levels};
+use crate::{Isa, SampleSlices};
 
 /// The tensors of a backward weights block.
 #[derive(Debug)]
@@ -50,10 +53,10 @@ pub struct Conv2dBackwardWeights<'a> {
     pub src: &'a [f32],
     /// The gradient of the output.
     pub diff_dst: &'a [f32],
-    /// The gradient of the weights, packed as they are.
-    pub diff_wei: Tiles<'a>,
-    /// The gradient of the bias, if the layer has one.
-    pub diff_bia: Option<Tiles<'a>>,
+    /// For the gradient of the weights, packed as they are.
+    pub diff_wei: GradientSink<'a>,
+    /// For the gradient of the bias, if the layer has one.
+    pub diff_bia: Option<GradientSink<'a>>,
     /// At least [`backward_weights_scratch_len`](super::Conv2d::backward_weights_scratch_len) elements of any value.
     pub scratch: &'a mut [f32],
 }
@@ -161,32 +164,62 @@ impl BackwardWeightsPlan {
         (self.tap_range(share).len() + 1) * share.outs.len() * self.geometry.lanes
     }
 
-    pub(super) fn scratch_len(&self) -> usize {
+    /// Elements of scratch for a number of slices.
+    pub(super) fn scratch_len(&self, slices: usize) -> usize {
         let g = &self.geometry;
         let tile_parts = self.tap_tiles.tiles.len().div_ceil(self.cut.tiles);
         let len = |block| {
             let share = self.share(block);
             let rows = (self.chunk_rows - 1) * g.sh + self.kernel_rows(&share).len();
             let blocks = self.inner_blocks(&share).len();
-            self.sums_len(&share) + self.staging.scratch_len(self.chunk_samples, blocks, rows)
+            let staged = self.staging.scratch_len(self.chunk_samples, blocks, rows);
+            levels(slices) * self.sums_len(&share) + staged
         };
         (0..tile_parts).map(len).max().unwrap_or(0)
     }
 
-    pub(super) fn run(&self, block: usize, io: Conv2dBackwardWeights<'_>) {
-        let Conv2dBackwardWeights { mb, src, diff_dst, diff_wei, diff_bia, scratch } = io;
+    /// Computes a block over all slices of the samples.
+    pub(super) fn run(&self, block: usize, slices: &SampleSlices, io: Conv2dBackwardWeights<'_>) {
+        let Conv2dBackwardWeights { src, diff_dst, diff_wei, diff_bia, scratch, .. } = io;
         let share = &self.share(block);
         let g = &self.geometry;
-        let (sums, staged) = scratch.split_at_mut(self.sums_len(share));
-        sums.fill(0.0);
-        let (bias_sums, sums) = sums.split_at_mut(share.outs.len() * g.lanes);
+        let len = self.sums_len(share);
+        let (sums, staged) = scratch.split_at_mut(slices.levels() * len);
+        let mut stack = SumStack::new(self.isa, sums, len);
         let mut diff_bia = diff_bia.filter(|_| share.tiles.start == 0);
         let owns_bias = diff_bia.is_some();
+        let bias_len = share.outs.len() * g.lanes;
+        for (index, samples) in slices.iter().enumerate() {
+            let sums = stack.next();
+            sums.fill(0.0);
+            let (bias_sums, sums) = sums.split_at_mut(bias_len);
+            let bias_sums = owns_bias.then_some(bias_sums);
+            self.add_samples(share, samples, [src, diff_dst], staged, bias_sums, sums);
+            stack.push(index);
+        }
+        let (bias_sums, sums) = stack.total().split_at(bias_len);
+        self.store(share, sums, diff_wei);
+        if let Some(diff_bia) = &mut diff_bia {
+            let start = (share.group * g.out_blocks() + share.outs.start) * g.lanes;
+            diff_bia.put(self.isa, start..start + bias_len, bias_sums);
+        }
+    }
 
+    /// Adds the products of some samples to the sums of a share, and to those of its bias.
+    fn add_samples(
+        &self,
+        share: &Share,
+        samples: Range<usize>,
+        [src, diff_dst]: [&[f32]; 2],
+        staged: &mut [f32],
+        mut bias_sums: Option<&mut [f32]>,
+        sums: &mut [f32],
+    ) {
+        let g = &self.geometry;
         let inner_blocks = self.inner_blocks(share);
         let first_region_block = share.group * self.taps.blocks() + inner_blocks.start;
         let kernel_rows = self.kernel_rows(share);
-        let parts = Parts::new(self, mb);
+        let parts = Parts::new(self, samples);
         for lines in 0..parts.lines() {
             let first = parts.part(lines, 0);
             let region = Region {
@@ -207,13 +240,8 @@ impl BackwardWeightsPlan {
                     inner_blocks: inner_blocks.clone(),
                     first_kernel_row: kernel_rows.start,
                 };
-                self.add_part(&work, owns_bias.then_some(&mut *bias_sums), sums);
+                self.add_part(&work, bias_sums.as_deref_mut(), sums);
             }
-        }
-        self.store(share, sums, diff_wei);
-        if let Some(diff_bia) = &mut diff_bia {
-            let start = (share.group * g.out_blocks() + share.outs.start) * g.lanes;
-            diff_bia.tile(start..start + bias_sums.len()).copy_from_slice(bias_sums);
         }
     }
 }

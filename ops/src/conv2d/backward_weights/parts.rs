@@ -23,7 +23,7 @@ pub(super) struct Part {
 #[derive(Debug, Clone)]
 pub(super) struct Parts<'a> {
     plan: &'a BackwardWeightsPlan,
-    mb: usize,
+    of: Range<usize>,
     sample_size: usize,
     samples: usize,
     rows: usize,
@@ -31,13 +31,14 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    pub(super) fn new(plan: &'a BackwardWeightsPlan, mb: usize) -> Parts<'a> {
-        let g = &plan.geometry;
+    /// The parts of some samples.
+    pub(super) fn new(plan: &'a BackwardWeightsPlan, of: Range<usize>) -> Parts<'a> {
+        let (g, mb) = (&plan.geometry, of.len());
         // Parts as even as can be.
         let sample_size = mb.div_ceil(mb.div_ceil(plan.chunk_samples).max(1)).max(1);
         Parts {
             plan,
-            mb,
+            of,
             sample_size,
             samples: mb.div_ceil(sample_size),
             rows: g.oh.div_ceil(plan.chunk_rows),
@@ -52,8 +53,9 @@ impl<'a> Parts<'a> {
 
     pub(super) fn part(&self, lines: usize, columns: usize) -> Part {
         let g = &self.plan.geometry;
+        let samples = part(lines / self.rows, self.sample_size, self.of.len());
         Part {
-            samples: part(lines / self.rows, self.sample_size, self.mb),
+            samples: self.of.start + samples.start..self.of.start + samples.end,
             rows: part(lines % self.rows, self.plan.chunk_rows, g.oh),
             columns: part(columns, self.plan.chunk_columns, g.ow),
         }

@@ -2,13 +2,13 @@
 
 use super::BackwardWeightsPlan;
 use super::share::Share;
-use crate::Tiles;
 use crate::conv2d::weights::position;
+use crate::sgd::{GradientSink, Rule};
 use crate::simd::{Kernel, Simd};
 
 impl BackwardWeightsPlan {
-    /// Copies the sums of a share to the gradient of the packed weights.
-    pub(super) fn store(&self, share: &Share, sums: &[f32], mut diff_wei: Tiles<'_>) {
+    /// Puts the sums of a share where the gradient of the packed weights goes.
+    pub(super) fn store(&self, share: &Share, sums: &[f32], mut diff_wei: GradientSink<'_>) {
         let g = &self.geometry;
         let out_blocks = g.out_blocks();
         let group_start = share.group * out_blocks * g.lanes * self.taps.steps();
@@ -44,20 +44,32 @@ struct Scatter<'a> {
     start: usize,
     step_len: usize,
     real_lanes: usize,
-    diff_wei: Tiles<'a>,
+    diff_wei: GradientSink<'a>,
 }
 
 impl Kernel for Scatter<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, simd: S) {
-        let sums = self.sums.chunks(self.vectors * S::LANES);
-        for (sum, step) in sums.zip(self.steps) {
-            // Zeros of diff_dst do not make a padded lane zero where the source is infinite.
-            let sum = simd.keep_first(simd.load(sum), self.real_lanes);
-            let start = self.start + step * self.step_len;
-            simd.store(self.diff_wei.tile(start..start + S::LANES), sum);
+    fn run<S: Simd>(self, simd: S) {
+        let Scatter { sums, vectors, steps, start, step_len, real_lanes, diff_wei } = self;
+        let sums = sums.chunks(vectors * S::LANES);
+        let places = steps.iter().map(|step| start + step * step_len);
+        // Zeros of diff_dst do not make a padded lane zero where the source is infinite.
+        match diff_wei {
+            GradientSink::Store(mut diff_wei) => {
+                for (sum, at) in sums.zip(places) {
+                    let sum = simd.keep_first(simd.load(sum), real_lanes);
+                    simd.store(diff_wei.tile(at..at + S::LANES), sum);
+                }
+            }
+            GradientSink::Step(mut step) => {
+                let rule = Rule::new(simd, step.hyper, 1.0);
+                for (sum, at) in sums.zip(places) {
+                    let sum = simd.keep_first(simd.load(sum), real_lanes);
+                    step.vector(simd, &rule, at, sum);
+                }
+            }
         }
     }
 }
