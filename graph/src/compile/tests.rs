@@ -118,7 +118,9 @@ fn parameters_step_along_with_their_gradient_where_nobody_else_needs_it() {
     let updates = |plan: &Plan| names(plan).iter().filter(|n| n.ends_with(".update")).count();
     let options = PlanOptions { minibatch: 13, clip: true, ..PlanOptions::default() };
     let clipped = Plan::compile(Arc::new(two_layers()), options).unwrap();
-    for plan in [compile(two_layers(), 2, TRAIN), clipped, compile_with(two_layers(), 1, TRAIN, false)] {
+    for plan in
+        [compile(two_layers(), 2, TRAIN), clipped, compile_with(two_layers(), 1, TRAIN, false)]
+    {
         assert_eq!((updates(&plan), gradients(&plan)), (2, 2));
     }
 }

@@ -74,7 +74,7 @@ fn whole_slices(slices: &SampleSlices) -> impl Iterator<Item = Range<usize>> {
 
 fn check_linear(desc: LinearDesc, mb: usize, seed: u64) {
     on_every_isa(|isa| {
-        let linear = Linear::new(desc, isa).unwrap();
+        let linear = Linear::new(desc, isa).expect("the shape is possible");
         let random = &mut Random(seed);
         let maps = |c| Maps { c, h: 1, w: 1 };
         let all_src = random.blocked(maps(desc.in_features), isa, mb);
@@ -109,7 +109,7 @@ fn check_convolution(desc: Conv2dDesc, mb: usize, seed: u64) {
         let plain = desc.ic < 4 && desc.groups == 1;
         let src_layout = if plain { Layout::Plain } else { Layout::Blocked(isa.lanes()) };
         let desc = Conv2dDesc { src_layout, ..desc };
-        let conv = Conv2d::new(desc, isa).unwrap();
+        let conv = Conv2d::new(desc, isa).expect("the shape is possible");
         let random = &mut Random(seed);
         let all_src = random.tensor(conv.src_layout(), mb);
         let all_diff = random.tensor(conv.dst_layout(), mb);
