@@ -141,9 +141,9 @@ pub(super) fn step_sums<S: Simd, const R: usize, const N: usize>(
     let Some(velocity) = velocity else {
         for_each_row!(R, row => {
             if row < rows {
-                let wei = wei[row * stride..][..N * S::LANES].chunks_exact_mut(S::LANES);
-                for (wei, &diff) in wei.zip(&sums[row]) {
-                    rule.step(simd, wei, diff);
+                for vector in 0..N {
+                    let at = row * stride + vector * S::LANES;
+                    rule.step(simd, &mut wei[at..at + S::LANES], sums[row][vector]);
                 }
             }
         });
@@ -151,10 +151,11 @@ pub(super) fn step_sums<S: Simd, const R: usize, const N: usize>(
     };
     for_each_row!(R, row => {
         if row < rows {
-            let wei = wei[row * stride..][..N * S::LANES].chunks_exact_mut(S::LANES);
-            let velocity = velocity[row * stride..][..N * S::LANES].chunks_exact_mut(S::LANES);
-            for ((wei, velocity), &diff) in wei.zip(velocity).zip(&sums[row]) {
-                rule.step_with_momentum(simd, wei, velocity, diff);
+            for vector in 0..N {
+                let at = row * stride + vector * S::LANES;
+                let (wei, velocity) =
+                    (&mut wei[at..at + S::LANES], &mut velocity[at..at + S::LANES]);
+                rule.step_with_momentum(simd, wei, velocity, sums[row][vector]);
             }
         }
     });

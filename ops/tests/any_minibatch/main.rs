@@ -7,6 +7,7 @@ mod loss;
 mod normalization;
 mod per_sample;
 mod slices;
+mod steps;
 
 use std::ops::Range;
 
