@@ -103,6 +103,22 @@ impl Communicator {
         self.shared.counters.read()
     }
 
+    /// Says that the calling thread will compute, on cores that the communication thread may have to share. Until
+    /// [`Communicator::worker_leaves`] it rests in [`Communicator::worker_rests`] alone.
+    pub fn worker_joins(&self) {
+        self.shared.workers.join();
+    }
+
+    /// Says that a worker that joined will compute no more.
+    pub fn worker_leaves(&self) {
+        self.shared.workers.leave();
+    }
+
+    /// Runs `rest`, in which a worker that joined has nothing to compute: the core is the communication thread's meanwhile.
+    pub fn worker_rests<R>(&self, rest: impl FnOnce() -> R) -> R {
+        self.shared.workers.rest(&self.shared.doorbell, rest)
+    }
+
     /// Why the communicator failed, if it did.
     #[must_use]
     pub fn failure(&self) -> Option<CommError> {

@@ -53,6 +53,9 @@ pub struct Patience {
     pub yielding: Duration,
     /// The shortest sleep.
     pub first_sleep: Duration,
+    /// While all workers of the rank compute, on whose core the thread is ([`crate::Communicator::worker_joins`]): it neither polls on nor
+    /// yields, but sleeps so long at least. `None`: it has a core of its own, and what they do does not matter.
+    pub while_computing: Option<Duration>,
     /// The longest sleep while exchanges are in flight.
     pub longest_sleep: Duration,
     /// The longest sleep while none is. MPI must be polled even then: it may still hold a message that it reported as sent.
@@ -68,8 +71,9 @@ impl Patience {
     pub fn shared_core() -> Patience {
         Patience {
             spin: Duration::from_micros(5),
-            yielding: Duration::from_micros(200),
+            yielding: Duration::from_millis(1),
             first_sleep: Duration::from_micros(50),
+            while_computing: Some(Duration::from_micros(150)),
             longest_sleep: Duration::from_millis(1),
             longest_idle_sleep: Duration::from_millis(10),
         }
@@ -78,7 +82,8 @@ impl Patience {
     /// For a thread with a core of its own: it polls as long as an answer may come soon.
     #[must_use]
     pub fn own_core() -> Patience {
-        Patience { yielding: Duration::from_millis(2), ..Patience::shared_core() }
+        let yielding = Duration::from_millis(2);
+        Patience { yielding, while_computing: None, ..Patience::shared_core() }
     }
 }
 

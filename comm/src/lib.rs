@@ -58,6 +58,7 @@ mod doorbell;
 mod ring;
 mod submission;
 mod transport;
+mod workers;
 mod engine;
 mod thread;
 mod communicator;

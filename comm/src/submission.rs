@@ -10,6 +10,7 @@ use crate::doorbell::Doorbell;
 use crate::error::CommError;
 use crate::exchange::Exchange;
 use crate::ring::Producer;
+use crate::workers::Workers;
 
 /// Commands that may wait for the communication thread. Far more than a job has exchanges in flight.
 pub(crate) const QUEUE_LENGTH: usize = 1024;
@@ -76,6 +77,7 @@ pub(crate) struct Shared {
     pub(crate) overflow: Mutex<VecDeque<Command>>,
     pub(crate) doorbell: Arc<Doorbell>,
     pub(crate) counters: CounterCells,
+    pub(crate) workers: Workers,
     /// Set once, before anybody is told of the failure.
     pub(crate) failure: OnceLock<CommError>,
 }

@@ -14,6 +14,7 @@ use crate::error::CommError;
 use crate::ring::ring;
 use crate::submission::{QUEUE_LENGTH, Shared};
 use crate::transport::Endpoint;
+use crate::workers::Workers;
 
 /// Starts the thread and waits until it has connected.
 pub(crate) fn start(
@@ -72,6 +73,7 @@ fn connect(endpoint: Endpoint, config: CommConfig) -> Result<(Arc<Shared>, Engin
         overflow: Mutex::default(),
         doorbell: Arc::clone(&doorbell),
         counters: CounterCells::default(),
+        workers: Workers::default(),
         failure: OnceLock::new(),
     });
     let window_bytes = shared.chunk_bytes.saturating_mul(config.window.max(1));

@@ -45,7 +45,7 @@ pub(crate) struct Session {
     pub(crate) board: Board,
     pub(crate) sleep: Sleep,
     /// Weak: the communicator's callbacks lead here, and it must end when its owner drops it.
-    comm: Option<Weak<Communicator>>,
+    pub(crate) comm: Option<Weak<Communicator>>,
     recorder: Recorder,
     began: Instant,
     /// When each communication task was submitted, in nanoseconds since the session began.

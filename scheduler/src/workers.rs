@@ -1,7 +1,7 @@
 //! The compute threads of one rank. They are started once and serve one session after another.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -130,6 +130,11 @@ impl Worker<'_> {
         if self.scratch.len() < needed {
             self.scratch = Arena::new(needed);
         }
+        // Its communication thread is told when the cores are free. Held for the session: a communicator lives longer.
+        let comm = session.comm.as_ref().and_then(Weak::upgrade);
+        if let Some(comm) = &comm {
+            comm.worker_joins();
+        }
         let backoff = Backoff::new();
         let mut looks = 0;
         while !session.is_over() {
@@ -142,10 +147,16 @@ impl Worker<'_> {
                 looks += 1;
                 backoff.snooze();
             } else if !session.is_over() {
-                session.sleep.sleep(ticket);
+                match &comm {
+                    Some(comm) => comm.worker_rests(|| session.sleep.sleep(ticket)),
+                    None => session.sleep.sleep(ticket),
+                }
                 backoff.reset();
                 looks = 0;
             }
+        }
+        if let Some(comm) = &comm {
+            comm.worker_leaves();
         }
     }
 

@@ -43,22 +43,28 @@ impl Backoff {
     }
 
     /// Nothing happened: waits a little longer than last time. `rings`: the transport rings `doorbell`, so the thread may sleep
-    /// until it is rung. Submissions ring it in any case.
+    /// until it is rung. Submissions ring it in any case, and workers that have nothing to compute. `computing`: all of them compute.
     pub(super) fn wait(
         &mut self,
         waiting: Waiting,
         rings: bool,
         doorbell: &Doorbell,
+        computing: impl Fn() -> bool,
         news: impl Fn() -> bool,
     ) {
         let now = Instant::now();
         let quiet = now - *self.quiet_since.get_or_insert(now);
-        let Patience { spin, yielding, .. } = self.patience;
-        if quiet < spin {
+        let Patience { spin, yielding, while_computing, .. } = self.patience;
+        let seldom = while_computing.filter(|_| waiting != Waiting::Urgent && computing());
+        if let Some(shortest) = seldom {
+            let timeout = (!rings).then(|| sleep_of(&self.patience, quiet, waiting).max(shortest));
+            doorbell.sleep(timeout, || news() || !computing());
+        } else if quiet < spin {
             std::hint::spin_loop();
         } else if waiting == Waiting::Urgent || (quiet < spin + yielding && !self.is_wanted(now)) {
             std::thread::yield_now();
-            if now.elapsed() > LATE {
+            // A worker of this rank that began to compute says so itself.
+            if now.elapsed() > LATE && !(while_computing.is_some() && computing()) {
                 self.wanted_until = Some(now + SHUN);
             }
         } else {
@@ -113,11 +119,16 @@ mod tests {
 
     /// Whether waiting looks for news before it sleeps, which it does if and only if it sleeps.
     fn sleeps(backoff: &mut Backoff) -> bool {
+        sleeps_while(false, backoff)
+    }
+
+    fn sleeps_while(computing: bool, backoff: &mut Backoff) -> bool {
         let (bell, looked) = (Doorbell::for_this_thread(), Cell::new(false));
-        backoff.wait(Waiting::InFlight, false, &bell, || {
+        let news = || {
             looked.set(true);
             true
-        });
+        };
+        backoff.wait(Waiting::InFlight, false, &bell, || computing, news);
         looked.get()
     }
 
@@ -145,5 +156,15 @@ mod tests {
         assert!(sleeps(&mut backoff));
         backoff.wanted_until = None;
         assert!(!sleeps(&mut backoff));
+    }
+
+    #[test]
+    fn while_workers_compute_it_sleeps_at_once() {
+        let spin = Duration::from_secs(60);
+        let shared = Patience { spin, ..Patience::shared_core() };
+        assert!(sleeps_while(true, &mut Backoff::new(shared)));
+        assert!(!sleeps_while(false, &mut Backoff::new(shared)));
+        let own = Patience { spin, ..Patience::own_core() };
+        assert!(!sleeps_while(true, &mut Backoff::new(own)));
     }
 }

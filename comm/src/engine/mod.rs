@@ -22,6 +22,7 @@ use crate::error::CommError;
 use crate::exchange::{Exchange, MAX_EXCHANGE_ID};
 use crate::ring::Consumer;
 use crate::submission::{Command, Notify, Reply, Shared};
+use crate::workers::Rests;
 
 use active::{Active, Ahead};
 use backoff::{Backoff, Waiting};
@@ -67,6 +68,8 @@ pub(crate) struct Engine {
     /// The code and the answer of an abort on request.
     aborting: Option<(i32, Reply<()>)>,
     backoff: Backoff,
+    /// How often workers had begun to rest when an exchange was completed last.
+    released: Rests,
     events: Vec<Event>,
     busy_since: Option<Instant>,
 }
@@ -78,7 +81,7 @@ impl Engine {
         config: CommConfig,
         wire: EngineWire,
     ) -> Engine {
-        let backoff = Backoff::new(config.patience);
+        let (backoff, released) = (Backoff::new(config.patience), shared.workers.rests());
         Engine {
             shared,
             commands,
@@ -94,6 +97,7 @@ impl Engine {
             leaving: None,
             aborting: None,
             backoff,
+            released,
             events: Vec::new(),
             busy_since: None,
         }
@@ -283,6 +287,7 @@ impl Engine {
         }
         match done.notify {
             Notify::Token(token) => {
+                self.released = self.shared.workers.rests();
                 done.exchange.tally.add(done.began.elapsed());
                 (self.config.on_complete)(Completion { token });
             }
@@ -312,9 +317,10 @@ impl Engine {
             (None, true) => Waiting::Idle,
             (None, false) => Waiting::InFlight,
         };
-        let Engine { backoff, shared, commands, wire, rings, .. } = self;
+        let Engine { backoff, shared, commands, wire, rings, released, .. } = self;
+        let computing = || shared.workers.all_compute(*released);
         let news = || !commands.is_empty() || (*rings && wire.transport.has_news());
-        backoff.wait(waiting, *rings, &shared.doorbell, news);
+        backoff.wait(waiting, *rings, &shared.doorbell, computing, news);
     }
 
     /// Ends the job after a failure, then answers everybody with it until the communicator is given up.
