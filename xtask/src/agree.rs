@@ -20,7 +20,8 @@ const NETS: [(&str, usize); 5] =
 
 const STRATEGIES: [&str; 4] = ["data", "model", "G=2", "auto"];
 
-/// Losses may differ by so much of the one rank's.
+/// Losses may differ by so much of the one rank's. Rounding alone makes some 1e-8 in ten steps, and a maximum or a rectifier that falls
+/// the other way by it up to 1e-5 at once, under any strategy: one seed in a few does.
 const TOLERANCE: f64 = 1e-5;
 
 /// Arguments of `cargo xtask agree`.
@@ -97,11 +98,11 @@ fn agree(
 }
 
 /// The losses of a job's steps.
-fn losses(limit: u64, job: impl FnOnce([&str; 4]) -> Command) -> Result<Vec<f64>, String> {
+fn losses(limit: u64, job: impl FnOnce([&str; 3]) -> Command) -> Result<Vec<f64>, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let file = folder.path().join("metrics.jsonl");
     let metrics = format!("--metrics={}", file.display());
-    let job = job(["--no-eval", "--workers=1", "--seed=3", &metrics]);
+    let job = job(["--no-eval", "--workers=1", &metrics]);
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", &limit.to_string()]);
     command.arg(job.get_program()).args(job.get_args()).current_dir(root());
@@ -140,15 +141,15 @@ mod tests {
 
     #[test]
     fn the_losses_of_a_job_are_those_of_its_steps() {
-        let script = |more: [&str; 4]| {
-            let path = more[3].strip_prefix("--metrics=").unwrap_or_default();
+        let script = |more: [&str; 3]| {
+            let path = more[2].strip_prefix("--metrics=").unwrap_or_default();
             let text = r#"{"kind":"step","loss":2.5}\n{"kind":"eval","loss":9}\n{"kind":"step","loss":2}\n"#;
             let mut command = Command::new("sh");
             command.args(["-c", &format!("printf '{text}' > {path}")]);
             command
         };
         assert_eq!(losses(60, script).unwrap(), [2.5, 2.0]);
-        let fails = |_: [&str; 4]| {
+        let fails = |_: [&str; 3]| {
             let mut command = Command::new("sh");
             command.args(["-c", "echo rank 1 left >&2; exit 3"]);
             command
