@@ -12,7 +12,8 @@
 //!   ]
 //! }
 //! ```
-//! A layer that computes with the parameters of another one says so: `"tied_to": "fc"`. Layers may come in any order. Settings that PyTorch has defaults for may be left out; unknown ones are refused.
+//! A layer that computes with the parameters of another one says so: `"tied_to": "fc"`. Layers may come in any order. Settings
+//! that PyTorch has defaults for may be left out; unknown ones are refused.
 
 use std::fs;
 use std::path::Path;

@@ -157,7 +157,8 @@ impl Lowering<'_> {
         None
     }
 
-    /// Emits the sum of gradients over neighboring slices, in a balanced tree: the same whatever the slices of a rank, since these are a whole branch of it.
+    /// Emits the sum of gradients over neighboring slices, in a balanced tree: the same whatever the slices of a rank, since these
+    /// are a whole branch of it.
     fn sum_tree(&mut self, layer: &Layer, slices: &[TensorId]) -> TensorId {
         if let [only] = slices {
             return *only;

@@ -59,12 +59,12 @@ impl<'a> Context<'a> {
 
     /// The slices of this rank's samples over which weight gradients are summed: one but in the reproducible mode.
     fn sample_slices(&self) -> SampleSlices {
-        match slices(&self.program.plan) {
-            // A tied layer's gradient over one slice is a task of its own.
-            _ if self.task.part.is_some() => SampleSlices::whole(self.mb),
-            1 => SampleSlices::whole(self.mb),
-            slices => SampleSlices::new((0..slices).map(|index| self.slice_samples(index).end)),
+        let slices = slices(&self.program.plan);
+        // A tied layer's gradient over one slice is a task of its own.
+        if slices == 1 || self.task.part.is_some() {
+            return SampleSlices::whole(self.mb);
         }
+        SampleSlices::new((0..slices).map(|index| self.slice_samples(index).end))
     }
 
     /// A part of one of the results, which are as long as the layer's flat parameters.

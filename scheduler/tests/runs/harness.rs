@@ -226,6 +226,20 @@ impl Run {
         first
     }
 
+    /// Losses and parameters of a reproducible run on one rank with one worker are those on several, to the bit.
+    #[track_caller]
+    pub(crate) fn has_the_same_bits_everywhere(&self) {
+        let expected = self.outcome();
+        for (ranks, workers) in [(1, 3), (2, 1), (2, 2), (4, 1), (8, 1)] {
+            let got = self.clone().on(ranks, workers).outcome();
+            assert_eq!(got.losses(), expected.losses(), "{ranks} ranks, {workers} workers");
+            for (name, values) in &got.parameters {
+                let same = values.iter().zip(&expected.parameters[name]).all(|(a, b)| a == b);
+                assert!(same, "{name} on {ranks} ranks with {workers} workers");
+            }
+        }
+    }
+
     fn rank(&self, rank: usize, end: LocalEndpoint) -> Result<Outcome, Failure> {
         let (comm, router) = connect(end);
         let mut bound = self.bind(rank, Some((Arc::clone(&comm), router)));
