@@ -1,7 +1,8 @@
 //! Max pooling: the largest value of each window, and the way back to it.
 //!
 //! Windows of 2x2 and 3x3 that lie inside the map are computed with loops of constant length; those that are cut off by
-//! the border, and all others, by loops over ranges.
+//! the border, and all others, by loops over ranges. Where such windows tile the map, the way back takes each row of them
+//! once: gradients are not added to zeros, and the slope of an activation is in the same pass.
 
 use std::ops::Range;
 
@@ -138,8 +139,8 @@ impl Plane<'_> {
     /// Adds each output's gradient to the input that was its window's maximum.
     #[inline(always)]
     fn scatter<S: Simd, const K: usize>(self, simd: S, diff_dst: &[f32]) {
-        let Plane { geometry: Geometry { rows, cols, iw, ow, .. }, activation, input, diff_src } =
-            self;
+        let Plane { geometry, activation, input, diff_src } = self;
+        let Geometry { rows, cols, iw, ow, .. } = geometry;
         let lanes = S::LANES;
         let row_len = iw * lanes;
         // Rows are zeroed just before the first window that reaches them, while their lines are about to be used anyway,
@@ -150,21 +151,31 @@ impl Plane<'_> {
         for (oy, (y, diff_dst)) in
             rows.inputs.iter().zip(diff_dst.chunks_exact(ow * lanes)).enumerate()
         {
-            for row in zeroed..y.end {
-                let at = row * row_len..(row + 1) * row_len;
-                diff_src[at.clone()].fill(0.0);
-                if K > 0 && has_nan(simd, &input[at]) {
-                    numbers_from = row + 1;
+            let at = y.start * row_len..y.end * row_len;
+            let tiled = TiledRow { iw: *iw, input: &input[at.clone()], diff: &mut diff_src[at] };
+            if K > 0
+                && geometry.tiled
+                && y.len() == K
+                && tiled.spread::<S, K>(simd, activation, diff_dst)
+            {
+                (zeroed, complete) = (y.end, y.end);
+            } else {
+                for row in zeroed..y.end {
+                    let at = row * row_len..(row + 1) * row_len;
+                    diff_src[at.clone()].fill(0.0);
+                    if K > 0 && has_nan(simd, &input[at]) {
+                        numbers_from = row + 1;
+                    }
                 }
-            }
-            zeroed = zeroed.max(y.end);
-            let are_numbers = numbers_from <= y.start;
-            for (x, diff) in cols.inputs.iter().zip(diff_dst.chunks_exact(lanes)) {
-                let (window, diff) = (Window { y, x }, simd.load(diff));
-                if are_numbers && window.is_whole::<K>() {
-                    scatter_numbers::<S, K>(simd, &window, *iw, input, diff, diff_src);
-                } else {
-                    scatter_window(simd, &window, *iw, input, diff, diff_src);
+                zeroed = zeroed.max(y.end);
+                let are_numbers = numbers_from <= y.start;
+                for (x, diff) in cols.inputs.iter().zip(diff_dst.chunks_exact(lanes)) {
+                    let (window, diff) = (Window { y, x }, simd.load(diff));
+                    if are_numbers && window.is_whole::<K>() {
+                        scatter_numbers::<S, K>(simd, &window, *iw, input, diff, diff_src);
+                    } else {
+                        scatter_window(simd, &window, *iw, input, diff, diff_src);
+                    }
                 }
             }
             let done = rows.outputs[complete..].iter().take_while(|outputs| outputs.end <= oy + 1);
@@ -180,6 +191,81 @@ impl Plane<'_> {
                 kind.differentiate(simd, &input[at.clone()], &mut diff_src[at]);
             }
         }
+    }
+}
+
+/// The lines under one row of windows that tile them, but for what is left on the right.
+struct TiledRow<'a> {
+    /// Pixels of a line.
+    iw: usize,
+    input: &'a [f32],
+    diff: &'a mut [f32],
+}
+
+impl TiledRow<'_> {
+    /// Writes the gradients of a row of windows, each times the slope at its input. `false`, and nothing of use, if an input
+    /// is NaN or infinite.
+    #[inline(always)]
+    fn spread<S: Simd, const K: usize>(
+        self,
+        simd: S,
+        activation: Option<ActivationKind>,
+        diff_dst: &[f32],
+    ) -> bool {
+        let TiledRow { iw, input, diff: diff_src } = self;
+        let (lanes, zero) = (S::LANES, simd.zero());
+        let mut not_numbers = [zero; K];
+        for (window, diff) in diff_dst.chunks_exact(lanes).enumerate() {
+            let first = window * K * lanes;
+            let mut values = [[zero; K]; K];
+            let mut max = simd.splat(f32::NEG_INFINITY);
+            for row in 0..K {
+                let pixels = &input[row * iw * lanes + first..][..K * lanes];
+                for column in 0..K {
+                    let value = simd.load(&pixels[column * lanes..]);
+                    values[row][column] = value;
+                    max = simd.select_gt(value, max, value, max);
+                    not_numbers[column] = simd.mul_add(value, zero, not_numbers[column]);
+                }
+            }
+            let mut left = simd.load(diff);
+            for row in 0..K {
+                let diffs = &mut diff_src[row * iw * lanes + first..][..K * lanes];
+                for column in 0..K {
+                    let value = values[row][column];
+                    let here = simd.select_gt(max, value, zero, left);
+                    left = simd.select_gt(max, value, left, zero);
+                    simd.store(&mut diffs[column * lanes..], slope(simd, activation, value, here));
+                }
+            }
+        }
+        let covered = diff_dst.len() * K;
+        for (input, diff_src) in
+            input.chunks_exact(iw * lanes).zip(diff_src.chunks_exact_mut(iw * lanes))
+        {
+            let outside = input[covered..]
+                .chunks_exact(lanes)
+                .zip(diff_src[covered..].chunks_exact_mut(lanes));
+            for (value, diff) in outside {
+                simd.store(diff, slope(simd, activation, simd.load(value), zero));
+            }
+        }
+        let sum = not_numbers.into_iter().fold(zero, |sum, each| simd.add(sum, each));
+        !simd.reduce_add(sum).is_nan()
+    }
+}
+
+/// A gradient times the slope of the activation at `value`, if there is one.
+#[inline(always)]
+fn slope<S: Simd>(
+    simd: S,
+    activation: Option<ActivationKind>,
+    value: S::F32,
+    diff: S::F32,
+) -> S::F32 {
+    match activation {
+        None => diff,
+        Some(kind) => kind.gradient(simd, value, diff),
     }
 }
 

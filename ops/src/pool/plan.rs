@@ -61,6 +61,8 @@ pub(super) struct Geometry {
     pub(super) cols: Axis,
     /// Rows and columns of a window.
     pub(super) kernel: (usize, usize),
+    /// Whether windows lie side by side from the first pixel on, none cut off on the right: each input has at most one.
+    pub(super) tiled: bool,
     pub(super) iw: usize,
     pub(super) ow: usize,
     /// Per output pixel: one over the divisor of an average.
@@ -105,6 +107,8 @@ impl Pool {
         let dst = TensorLayout { maps, layout };
         let rows = Axis::new(desc.vertical(), maps.h);
         let cols = Axis::new(desc.horizontal(), maps.w);
+        let tiled = (desc.sh, desc.sw, desc.ph, desc.pw) == (desc.kh, desc.kw, 0, 0)
+            && cols.inputs.iter().all(|x| x.len() == desc.kw);
         let inverse = inverse_counts(desc.kind, &rows, &cols);
         let plane_bytes = size_of::<f32>() * (plane_len(src) + plane_len(dst));
         Ok(Pool {
@@ -114,6 +118,7 @@ impl Pool {
                 rows,
                 cols,
                 kernel: (desc.kh, desc.kw),
+                tiled,
                 iw: desc.iw,
                 ow: maps.w,
                 inverse,

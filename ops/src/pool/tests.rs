@@ -136,6 +136,23 @@ fn nan_is_the_maximum_and_takes_the_gradient() {
 }
 
 #[test]
+fn windows_that_tile_the_map_leave_what_is_over_on_the_right_and_below() {
+    let mut random = Random(3);
+    for (k, size) in [(2, 7), (2, 8), (3, 10), (3, 9)] {
+        let desc = PoolDesc { c: 20, ..square(PoolKind::Max, size, k, k, 0) };
+        let mut src = random.integers(2 * desc.src().len(), 2);
+        // Rows of windows with one of these are taken again, window by window.
+        src[size + 1] = f32::NAN;
+        src[desc.src().len() - 1] = f32::INFINITY;
+        let diff_dst = random.integers(2 * desc.dst().unwrap().len(), 4);
+        let want = reference::backward(&desc, 2, &src, &diff_dst);
+        on_every_isa(|isa| {
+            assert_eq!(backward(desc, isa, &src, &diff_dst), want, "{k} x {k} of {size}");
+        });
+    }
+}
+
+#[test]
 fn nan_goes_through_an_average() {
     on_every_isa(|isa| {
         let desc = square(AVERAGE, 2, 2, 2, 0);
