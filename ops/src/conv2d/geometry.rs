@@ -1,7 +1,9 @@
 //! The sizes of a convolution as the blocked kernels see it.
 
 use super::desc::Conv2dDesc;
+use super::register_tile::NV;
 use super::staging::Staging;
+use super::strips::{Strip, strips};
 use super::taps::Taps;
 use crate::Layout;
 
@@ -99,6 +101,12 @@ impl Geometry {
     /// The order of the packed weights.
     pub(super) fn taps(&self) -> Taps {
         let (channels, lanes) = (self.group_ic, self.src_lanes());
-        Taps { channels, lanes, rows: self.kh, columns: self.kw }
+        Taps { channels, lanes, rows: self.kh, columns: self.kw, together: 1 }
+    }
+
+    /// The strips of the output channels of a group. A narrow one reads neighboring pixels of neighboring channels.
+    pub(super) fn strips(&self) -> Vec<Strip> {
+        let may_narrow = false && !self.plain && self.sw == 1;
+        strips(self.group_oc, self.lanes, self.taps(), NV, may_narrow, 0)
     }
 }

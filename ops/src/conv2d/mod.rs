@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what is computed | `desc`, [`reference`](mod@reference) |
 //! | how lines are padded | `staging` |
-//! | the order of the weights | `taps`, `weights` |
+//! | the order of the weights | `taps`, `strips`, `weights` |
 //! | the register tile | `register_tile` |
 //! | the kernels | `sweep` (forward, backward data), `backward_weights`, `grouped`, `depthwise` |
 //! | the blocks of a pass | `cut` |
@@ -13,6 +13,7 @@ mod desc;
 mod geometry;
 mod staging;
 mod taps;
+mod strips;
 mod weights;
 mod register_tile;
 mod cut;

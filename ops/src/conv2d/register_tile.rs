@@ -45,9 +45,12 @@ pub(super) const fn column_step(plain: bool, step: usize, registers: usize) -> u
     }
 }
 
-/// The shapes of the sweep over a plain or blocked source with a step from pixel to pixel; 0 stands for any step.
-pub(super) const fn pixel_tiles(plain: bool, step: usize) -> TileSet {
+/// The shapes of the sweep over a plain or blocked source with a step from pixel to pixel, 0 standing for any, and with
+/// `together` inner channels at once.
+pub(super) const fn pixel_tiles(plain: bool, step: usize, together: usize) -> TileSet {
     match (plain, step) {
+        (_, 0) if together > 1 => ANY_NARROW_STRIP,
+        _ if together > 1 => NARROW_STRIP,
         (_, 0) => ANY_PIXELS,
         (false, 1) => BLOCKED_PIXELS,
         _ => FEW_PIXELS,
@@ -85,6 +88,16 @@ const FEW_PIXELS: TileSet = TileSet {
 /// Pixels of a layer with a rare stride, and of every layer in portable code.
 const ANY_PIXELS: TileSet =
     TileSet { wide: &[(6, 1), (1, 4)], narrow: &[(6, 1), (1, 4)], portable: PORTABLE };
+
+/// Pixels of a narrow strip, which has one vector.
+const NARROW_STRIP: TileSet = TileSet {
+    wide: &[(6, 1), (6, 2), (3, 4), (2, 7), (1, 8), (1, 12), (1, 14)],
+    narrow: &[(6, 1), (6, 2), (3, 4), (1, 12)],
+    portable: &[],
+};
+
+/// The same in portable code.
+const ANY_NARROW_STRIP: TileSet = TileSet { wide: &[], narrow: &[], portable: PORTABLE };
 
 impl TileSet {
     const fn shapes(&self, registers: usize) -> Shapes {
