@@ -15,11 +15,12 @@ use std::ops::Range;
 use super::cut::{Cut, Work};
 use super::epilogue::{Epilogue, Finish};
 use super::geometry::Geometry;
-use super::register_tile::{NV, RegisterTile};
+use super::register_tile::{NV, RegisterTile, WholeLine};
 use super::staging::{Region, Staging};
 use super::strips::{Strip, len, strips};
 use super::sweep::{Sweep, Target, tile};
 use super::taps::Taps;
+use super::whole_lines::LINES;
 use crate::blocking::Caches;
 use crate::{ActivationKind, Isa, Tiles};
 
@@ -100,6 +101,8 @@ pub(super) struct BackwardDataPlan {
     geometry: Geometry,
     staging: Staging,
     vertical: Axis,
+    /// Where lines are short and padding would be much of them.
+    whole_line: Option<WholeLine>,
     phases: Vec<Phase>,
     cut: Cut,
     activation: Option<ActivationKind>,
@@ -117,6 +120,11 @@ impl BackwardDataPlan {
         let horizontal = Axis { input: g.iw, kernel: g.kw, stride: g.sw, pad: g.pw };
         let (rows, columns) = (vertical.steps(), horizontal.steps());
         let (most_rows, most_columns) = (vertical.most_taps(), horizontal.most_taps());
+        let whole_line = match [g.sh, g.sw] {
+            [1, 1] => WholeLine::choose(g.lanes, g.iw, g.kw, g.pw),
+            _ => None,
+        };
+        let pointwise = most_rows * most_columns == 1 && rows.end <= g.oh && columns.end == g.ow;
         let staging = Staging {
             lanes: g.lanes,
             blocks: g.groups * g.out_blocks(),
@@ -125,17 +133,19 @@ impl BackwardDataPlan {
             top: most_rows - 1,
             left: most_columns - 1,
             columns: columns.end + most_columns - 1,
-            direct: most_rows * most_columns == 1 && rows.end <= g.oh && columns.end == g.ow,
+            direct: whole_line.is_some() || pointwise,
         };
 
         let all_taps =
             Taps { channels: g.group_oc, lanes: g.lanes, rows: g.kh, columns: g.kw, together: 1 };
-        let all_strips = strips(g.group_ic, g.lanes, all_taps, NV, true, 0);
+        let most = if whole_line.is_some() { 1 } else { NV };
+        let all_strips = strips(g.group_ic, g.lanes, all_taps, most, true, 0);
         let wei_len = len(&all_strips, g.lanes).div_ceil(all_strips.len());
         let cut = Cut::new(Work {
             rows: rows.len(),
             groups: g.groups,
             strips: all_strips.len(),
+            lines_together: if whole_line.is_some() { LINES } else { 1 },
             row_fmas: g.iw * wei_len / g.lanes / g.sw,
             src_row_bytes: size_of::<f32>() * g.out_blocks() * staging.row_len(),
             row_step: 1,
@@ -151,13 +161,22 @@ impl BackwardDataPlan {
             let first_column = (most_columns - kernel_columns) * g.lanes;
             let taps = Taps { rows: kernel_rows, columns: kernel_columns, ..all_taps };
             let columns = horizontal.steps_of(px, &columns);
-            let strips = strips(g.group_ic, g.lanes, taps, NV, true, wei_start);
+            let strips = strips(g.group_ic, g.lanes, taps, most, true, wei_start);
             wei_start += len(&strips, g.lanes);
             let pixels = [columns.len(), cut.typical_lines()];
             let tiles = strips.iter().map(|strip| tile(isa, strip, false, 1, pixels)).collect();
             phases.push(Phase { py, px, strips, taps, first_column, columns, tiles });
         }
-        BackwardDataPlan { isa, geometry: g, staging, vertical, phases, cut, activation }
+        BackwardDataPlan {
+            isa,
+            geometry: g,
+            staging,
+            vertical,
+            whole_line,
+            phases,
+            cut,
+            activation,
+        }
     }
 
     /// The phases, in the order of their weights.
@@ -256,7 +275,10 @@ impl BackwardDataPlan {
                     dst: diff_src.reborrow(),
                     target,
                 };
-                sweep.run(self.isa, phase.tiles[index], false);
+                match self.whole_line {
+                    Some(line) => sweep.run_whole_lines(self.isa, line),
+                    None => sweep.run(self.isa, phase.tiles[index], false),
+                }
                 let finish = Finish {
                     epilogue,
                     target,

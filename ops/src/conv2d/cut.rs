@@ -29,6 +29,8 @@ pub(super) struct Work {
     pub(super) groups: usize,
     /// Strips of output blocks of a group.
     pub(super) strips: usize,
+    /// Samples whose lines take as long as a multiple of so many.
+    pub(super) lines_together: usize,
     /// Multiplications of vectors for one row and one strip.
     pub(super) row_fmas: usize,
     /// Bytes of a row of the source, all inner channels of a group.
@@ -91,7 +93,8 @@ impl Work {
         let all_wei = self.strips * self.groups * self.wei_bytes;
         let wei_byte = WEI_BYTE_CYCLES[usize::from(all_wei <= self.l2_bytes / 2)];
         // Two multiplications of vectors a cycle.
-        let fmas = (size.samples * size.rows * size.strips * self.row_fmas) as f64 / 2.0;
+        let samples = size.samples.next_multiple_of(self.lines_together);
+        let fmas = (samples * size.rows * size.strips * self.row_fmas) as f64 / 2.0;
         let moved = self.src_bytes(size) as f64 * SRC_BYTE_CYCLES
             + (size.strips * self.wei_bytes) as f64 * wei_byte;
         let block = BLOCK_CYCLES + fmas + moved;
@@ -201,6 +204,7 @@ mod tests {
         rows: 56,
         groups: 1,
         strips: 8,
+        lines_together: 1,
         row_fmas: 56 * 256 * 9 * 2,
         src_row_bytes: 58 * 256 * 4,
         row_step: 1,
@@ -214,6 +218,7 @@ mod tests {
         rows: 8,
         groups: 1,
         strips: 2,
+        lines_together: 1,
         row_fmas: 8 * 500 * 2,
         src_row_bytes: 12 * 32 * 4,
         row_step: 1,

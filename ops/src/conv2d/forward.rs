@@ -41,6 +41,8 @@ pub(super) struct ForwardPlan {
     taps: Taps,
     /// Of a group, each with its register tile.
     strips: Vec<(Strip, RegisterTile)>,
+    /// The last of them, if it is swept as a narrow one, with weights that each block packs in scratch.
+    narrow: Option<(Strip, RegisterTile)>,
     cut: Cut,
     activation: Option<ActivationKind>,
 }
@@ -54,11 +56,12 @@ impl ForwardPlan {
     ) -> ForwardPlan {
         let (staging, taps) = (geometry.padded_src(), geometry.taps());
         let strips = geometry.strips();
-        let wei_len = len(&strips, geometry.lanes).div_ceil(strips.len());
+        let wei_len = len(&geometry.swept_strips(), geometry.lanes).div_ceil(strips.len());
         let cut = Cut::new(Work {
             rows: geometry.oh,
             groups: geometry.groups,
             strips: strips.len(),
+            lines_together: 1,
             row_fmas: geometry.ow * wei_len / geometry.lanes,
             src_row_bytes: size_of::<f32>() * taps.blocks() * staging.row_len(),
             row_step: geometry.sh,
@@ -71,7 +74,8 @@ impl ForwardPlan {
             (strip, tile(isa, &strip, geometry.plain, geometry.sw, [geometry.ow, lines]))
         };
         let strips = strips.into_iter().map(with_tile).collect();
-        ForwardPlan { isa, geometry: *geometry, staging, taps, strips, cut, activation }
+        let narrow = geometry.narrow_strip().map(with_tile);
+        ForwardPlan { isa, geometry: *geometry, staging, taps, strips, narrow, cut, activation }
     }
 
     pub(super) fn blocks(&self, mb: usize) -> usize {
@@ -103,11 +107,15 @@ impl ForwardPlan {
         (rows - 1) * self.geometry.sh + self.geometry.kh
     }
 
+    fn narrow_len(&self) -> usize {
+        self.narrow.map_or(0, |(strip, _)| strip.len(self.geometry.lanes))
+    }
+
     pub(super) fn scratch_len(&self) -> usize {
         let len = |[samples, rows]: [usize; 2]| {
             self.staging.scratch_len(samples, self.taps.blocks(), self.staged_rows(rows))
         };
-        self.cut.extents().map(len).max().unwrap_or(0)
+        self.cut.extents().map(len).max().unwrap_or(0) + self.narrow_len()
     }
 
     pub(super) fn run(&self, block: usize, io: Conv2dForward<'_>) {
@@ -137,13 +145,22 @@ impl ForwardPlan {
             channels: g.group_oc,
         };
         let epilogue = self.activation.map_or(Epilogue::None, Epilogue::Activate);
+        let (narrow_wei, scratch) = scratch.split_at_mut(self.narrow_len());
         let lines = self.staging.stage(src, &region, scratch);
         for index in piece.strips.clone() {
             let (strip, tile) = self.strips[index];
+            let group_wei = &wei[piece.group * group_wei..][..group_wei];
+            let (swept, tile, wei) = match self.narrow {
+                Some((narrow, tile)) if narrow.first == strip.first => {
+                    narrow.pack_narrow(g.lanes, &group_wei[strip.start..], narrow_wei);
+                    (narrow, tile, &*narrow_wei)
+                }
+                _ => (strip, tile, group_wei),
+            };
             let next = if index + 1 < piece.strips.end { index + 1 } else { piece.strips.start };
             let sweep = Sweep {
-                strip,
-                next_strip: self.strips[next].0,
+                strip: swept,
+                next_strip: if swept == strip { self.strips[next].0 } else { swept },
                 lines,
                 first_column: 0,
                 first_row: 0,
@@ -154,7 +171,7 @@ impl ForwardPlan {
                 rows: piece.rows.len(),
                 columns: g.ow,
                 chunk: self.cut.chunk(in_blocks),
-                wei: &wei[piece.group * group_wei..][..group_wei],
+                wei,
                 bia: bia.map(|bia| &bia[piece.group * group_bia..][..group_bia]),
                 far: self.staging.direct && g.kh == 1 && index == piece.strips.start,
                 relu: epilogue.is_relu(),
@@ -168,7 +185,7 @@ impl ForwardPlan {
                 samples: piece.samples.len(),
                 rows: piece.rows.len(),
                 columns: g.ow,
-                strip,
+                strip: swept,
                 dst: dst.reborrow(),
             };
             if finish.is_needed(g.lanes) {

@@ -104,9 +104,28 @@ impl Geometry {
         Taps { channels, lanes, rows: self.kh, columns: self.kw, together: 1 }
     }
 
-    /// The strips of the output channels of a group. A narrow one reads neighboring pixels of neighboring channels.
+    /// The strips of the output channels of a group in the order of the packed weights. One that a pass may take as
+    /// [narrow](Geometry::narrow_strip) is by itself, in the order of any other.
     pub(super) fn strips(&self) -> Vec<Strip> {
-        let may_narrow = false && !self.plain && self.sw == 1;
+        let mut all = self.swept_strips();
+        let mut start = 0;
+        for strip in &mut all {
+            (strip.taps, strip.start) = (self.taps(), start);
+            start += strip.len(self.lanes);
+        }
+        all
+    }
+
+    /// The last of the strips as a narrow one, with weights that begin at 0, if it is one.
+    pub(super) fn narrow_strip(&self) -> Option<Strip> {
+        let last = self.swept_strips().pop().filter(|strip| strip.taps.together > 1);
+        last.map(|strip| Strip { start: 0, ..strip })
+    }
+
+    /// The strips as the forward pass sweeps them.
+    pub(super) fn swept_strips(&self) -> Vec<Strip> {
+        // The channels of a plain source are no neighbors.
+        let may_narrow = !self.plain && self.sw == 1;
         strips(self.group_oc, self.lanes, self.taps(), NV, may_narrow, 0)
     }
 }

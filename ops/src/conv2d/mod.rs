@@ -6,7 +6,7 @@
 //! | how lines are padded | `staging` |
 //! | the order of the weights | `taps`, `strips`, `weights` |
 //! | the register tile | `register_tile` |
-//! | the kernels | `sweep` (forward, backward data), `backward_weights`, `grouped`, `depthwise` |
+//! | the kernels | `sweep` (forward, backward data), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
 //! | the blocks of a pass | `cut` |
 
 mod desc;
@@ -19,6 +19,7 @@ mod register_tile;
 mod cut;
 mod epilogue;
 mod sweep;
+mod whole_lines;
 mod forward;
 mod backward_data;
 mod backward_weights;

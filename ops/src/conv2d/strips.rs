@@ -94,6 +94,36 @@ pub(super) fn strips(
     all
 }
 
+impl Strip {
+    /// Brings the weights of a block that is a strip of its own into the order of this narrow strip of the same block.
+    pub(super) fn pack_narrow(&self, lanes: usize, from: &[f32], to: &mut [f32]) {
+        match self.taps.together {
+            2 => self.pack_groups::<2>(lanes, from, to),
+            _ => self.pack_groups::<4>(lanes, from, to),
+        }
+    }
+
+    fn pack_groups<const G: usize>(&self, lanes: usize, from: &[f32], to: &mut [f32]) {
+        let taps = self.taps;
+        let mut from = from.chunks_exact(lanes);
+        let mut to = to.chunks_exact_mut(lanes);
+        for block in 0..taps.blocks() {
+            let channels = taps.lanes.min(taps.channels - block * taps.lanes);
+            for _ in 0..taps.rows * taps.columns {
+                for (first, step) in (0..channels).step_by(G).zip(&mut to) {
+                    // Of the last channels there may be fewer.
+                    step.fill(0.0);
+                    for (k, vector) in (0..G.min(channels - first)).zip(&mut from) {
+                        for (group, wei) in step.chunks_exact_mut(G).zip(vector) {
+                            group[k] = *wei;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Elements of the weights of all strips.
 pub(super) fn len(strips: &[Strip], lanes: usize) -> usize {
     strips.iter().map(|strip| strip.len(lanes)).sum()
@@ -127,6 +157,26 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn narrow_weights_are_those_of_a_whole_block() {
+        for (outs, channels) in [(4, 20), (3, 18), (7, 33), (8, 13), (1, 16)] {
+            let taps = Taps { channels, lanes: 16, rows: 2, columns: 3, together: 1 };
+            let narrow = strips(outs, 16, taps, 2, true, 0)[0];
+            let whole = strips(outs, 16, taps, 2, false, 0)[0];
+            assert!(narrow.taps.together > 1 && whole.taps.together == 1);
+            let (mut from, mut to) = (vec![0.0; whole.len(16)], vec![f32::NAN; narrow.len(16)]);
+            let mut expected = vec![0.0; narrow.len(16)];
+            for (wei, at) in (0..outs * channels * 6).enumerate() {
+                let (out, at) = (at % outs, at / outs);
+                let at = [at / 6, at / 3 % 2, at % 3];
+                from[whole.position(16, out, at)] = wei as f32 + 1.0;
+                expected[narrow.position(16, out, at)] = wei as f32 + 1.0;
+            }
+            narrow.pack_narrow(16, &from, &mut to);
+            assert_eq!(to, expected);
         }
     }
 

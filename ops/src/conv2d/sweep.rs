@@ -18,7 +18,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use super::cut::part;
-use super::register_tile::{NV, RegisterTile, column_step, pixel_tiles, with_tile};
+use super::register_tile::{NV, RegisterTile, column_step, fits, pixel_tiles, with_tile};
 use super::staging::Lines;
 use super::strips::Strip;
 use crate::simd::{Broadcasts, Kernel, Outputs, Simd};
@@ -80,7 +80,7 @@ pub(super) fn tile(
 ) -> RegisterTile {
     let step = column_step(plain, step, isa.registers());
     let tiles = pixel_tiles(plain, step, strip.taps.together);
-    tiles.choose(pixels, lines, isa.registers())
+    tiles.choose(pixels, lines, strip.blocks, isa.registers())
 }
 
 /// The sweep with its register tile, for a plain source (columns 1 element apart) or a blocked one (a vector apart), and
@@ -104,7 +104,10 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool,
         if !const { pixel_tiles(PLAIN, STEP, G).has(ROWS, COLS, S::REGISTERS) } {
             unreachable!("the plan chose a register tile of its set");
         }
-        if G == 1 && self.0.strip.blocks == NV {
+        if self.0.strip.blocks == NV {
+            if const { G > 1 || !fits(ROWS, COLS, NV, S::REGISTERS) } {
+                unreachable!("the plan chose a register tile for a single block");
+            }
             self.sweep_strip::<S, NV>(simd);
         } else {
             self.sweep_strip::<S, 1>(simd);
@@ -233,7 +236,10 @@ impl Sweep<'_> {
     /// Which lines are in a tile together depends on the minibatch. Rows of padding that one line meets because another
     /// does not add zeros to its sums, which changes no bit but the sign of a sum that underflowed to zero.
     #[inline(always)]
-    fn kernel_rows<const ROWS: usize>(&self, staged_rows: [usize; ROWS]) -> Range<usize> {
+    pub(super) fn kernel_rows<const ROWS: usize>(
+        &self,
+        staged_rows: [usize; ROWS],
+    ) -> Range<usize> {
         let taps = &self.strip.taps;
         let (mut first, mut end) = (taps.rows, 0);
         for row in staged_rows {

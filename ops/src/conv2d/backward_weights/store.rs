@@ -10,8 +10,7 @@ impl BackwardWeightsPlan {
     /// Puts the sums of a share where the gradient of the packed weights goes.
     pub(super) fn store(&self, share: &Share, sums: &[f32], mut diff_wei: GradientSink<'_>) {
         let g = &self.geometry;
-        let strips = g.strips();
-        let group_start = share.group * len(&strips, g.lanes);
+        let group_start = share.group * len(&self.strips, g.lanes);
         let taps = self.tap_range(share);
         let steps = &self.tap_tiles.steps[taps.clone()];
         for out in share.outs.clone() {
@@ -19,7 +18,7 @@ impl BackwardWeightsPlan {
             let first = within / self.vectors * self.vectors;
             let vectors = self.vectors.min(share.outs.len() - first);
             let sums = &sums[(first * taps.len() + within - first) * g.lanes..];
-            let strip = strip_of(&strips, out * g.lanes, g.lanes);
+            let strip = strip_of(&self.strips, out * g.lanes, g.lanes);
             let start = group_start + strip.start + (out - strip.first) * g.lanes;
             self.isa.dispatch(Scatter {
                 sums,
