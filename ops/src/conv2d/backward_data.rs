@@ -15,10 +15,12 @@ use std::ops::Range;
 use super::cut::{Cut, Work};
 use super::epilogue::{Epilogue, Finish};
 use super::geometry::Geometry;
-use super::register_tile::{NV, RegisterTile, column_step, pixel_tiles, with_tile};
+use super::register_tile::{NV, RegisterTile, WholeLine};
 use super::staging::{Region, Staging};
-use super::sweep::{Sweep, Target, TiledSweep};
+use super::strips::{Strip, len, strips};
+use super::sweep::{Sweep, Target, tile};
 use super::taps::Taps;
+use super::whole_lines::LINES;
 use crate::blocking::Caches;
 use crate::{ActivationKind, Isa, Tiles};
 
@@ -82,13 +84,14 @@ impl Axis {
 pub(super) struct Phase {
     pub(super) py: usize,
     pub(super) px: usize,
-    /// Where its weights begin, for all pairs of a group.
-    pub(super) wei_start: usize,
-    pub(super) taps: Taps,
+    /// Of a group. Every phase has the same but for their weights, which lie phase by phase.
+    pub(super) strips: Vec<Strip>,
+    taps: Taps,
     /// Elements from a staged line's start to what the first pixel reads.
     first_column: usize,
     columns: Range<usize>,
-    tile: RegisterTile,
+    /// Of each strip.
+    tiles: Vec<RegisterTile>,
 }
 
 /// How the pass is computed.
@@ -98,6 +101,8 @@ pub(super) struct BackwardDataPlan {
     geometry: Geometry,
     staging: Staging,
     vertical: Axis,
+    /// Where lines are short and padding would be much of them.
+    whole_line: Option<WholeLine>,
     phases: Vec<Phase>,
     cut: Cut,
     activation: Option<ActivationKind>,
@@ -115,6 +120,11 @@ impl BackwardDataPlan {
         let horizontal = Axis { input: g.iw, kernel: g.kw, stride: g.sw, pad: g.pw };
         let (rows, columns) = (vertical.steps(), horizontal.steps());
         let (most_rows, most_columns) = (vertical.most_taps(), horizontal.most_taps());
+        let whole_line = match [g.sh, g.sw] {
+            [1, 1] => WholeLine::choose(g.lanes, g.iw, g.kw, g.pw),
+            _ => None,
+        };
+        let pointwise = most_rows * most_columns == 1 && rows.end <= g.oh && columns.end == g.ow;
         let staging = Staging {
             lanes: g.lanes,
             blocks: g.groups * g.out_blocks(),
@@ -123,21 +133,24 @@ impl BackwardDataPlan {
             top: most_rows - 1,
             left: most_columns - 1,
             columns: columns.end + most_columns - 1,
-            direct: most_rows * most_columns == 1 && rows.end <= g.oh && columns.end == g.ow,
+            direct: whole_line.is_some() || pointwise,
         };
 
-        let in_blocks = g.group_ic.div_ceil(g.lanes);
-        let out_len = in_blocks * g.lanes;
-        let pairs = in_blocks.div_ceil(NV);
+        let all_taps =
+            Taps { channels: g.group_oc, lanes: g.lanes, rows: g.kh, columns: g.kw, together: 1 };
+        let most = if whole_line.is_some() { 1 } else { NV };
+        let all_strips = strips(g.group_ic, g.lanes, all_taps, most, true, 0);
+        let wei_len = len(&all_strips, g.lanes).div_ceil(all_strips.len());
         let cut = Cut::new(Work {
             rows: rows.len(),
             groups: g.groups,
-            pairs,
-            row_fmas: g.iw * g.group_oc * g.kh * g.kw * NV.min(in_blocks) / g.sw,
+            strips: all_strips.len(),
+            lines_together: if whole_line.is_some() { LINES } else { 1 },
+            row_fmas: g.iw * wei_len / g.lanes / g.sw,
             src_row_bytes: size_of::<f32>() * g.out_blocks() * staging.row_len(),
             row_step: 1,
             kernel_rows: most_rows,
-            wei_bytes: size_of::<f32>() * g.group_oc * g.kh * g.kw * NV.min(in_blocks) * g.lanes,
+            wei_bytes: size_of::<f32>() * wei_len,
             l2_bytes: caches.l2_bytes,
         });
 
@@ -146,25 +159,43 @@ impl BackwardDataPlan {
         for (py, px) in (0..g.sh).flat_map(|py| (0..g.sw).map(move |px| (py, px))) {
             let (kernel_rows, kernel_columns) = (vertical.taps(py), horizontal.taps(px));
             let first_column = (most_columns - kernel_columns) * g.lanes;
-            let taps = Taps {
-                channels: g.group_oc,
-                lanes: g.lanes,
-                rows: kernel_rows,
-                columns: kernel_columns,
-            };
+            let taps = Taps { rows: kernel_rows, columns: kernel_columns, ..all_taps };
             let columns = horizontal.steps_of(px, &columns);
-            let tiles = pixel_tiles(false, column_step(false, 1, isa.registers()));
-            let tile = tiles.choose(columns.len(), cut.typical_lines(), isa.registers());
-            let len = taps.steps() * out_len;
-            phases.push(Phase { py, px, wei_start, taps, first_column, columns, tile });
-            wei_start += len;
+            let strips = strips(g.group_ic, g.lanes, taps, most, true, wei_start);
+            wei_start += len(&strips, g.lanes);
+            let pixels = [columns.len(), cut.typical_lines()];
+            let tiles = strips.iter().map(|strip| tile(isa, strip, false, 1, pixels)).collect();
+            phases.push(Phase { py, px, strips, taps, first_column, columns, tiles });
         }
-        BackwardDataPlan { isa, geometry: g, staging, vertical, phases, cut, activation }
+        BackwardDataPlan {
+            isa,
+            geometry: g,
+            staging,
+            vertical,
+            whole_line,
+            phases,
+            cut,
+            activation,
+        }
     }
 
     /// The phases, in the order of their weights.
     pub(super) fn phases(&self) -> &[Phase] {
         &self.phases
+    }
+
+    /// Elements of the weights.
+    pub(super) fn wei_len(&self) -> usize {
+        self.geometry.groups * self.group_wei_len()
+    }
+
+    fn group_wei_len(&self) -> usize {
+        self.phases.iter().map(|phase| len(&phase.strips, self.geometry.lanes)).sum()
+    }
+
+    /// Blocks that turn the weights around: strips of all groups.
+    pub(super) fn pack_blocks(&self) -> usize {
+        self.geometry.groups * self.phases[0].strips.len()
     }
 
     pub(super) fn blocks(&self, mb: usize) -> usize {
@@ -199,7 +230,7 @@ impl BackwardDataPlan {
         let data_rows = self.staging.data_rows(&region);
 
         let in_blocks = g.group_ic.div_ceil(g.lanes);
-        let group_wei = in_blocks * g.lanes * g.group_oc * g.kh * g.kw;
+        let group_wei = self.group_wei_len();
         let wei = &wei[piece.group * group_wei..][..group_wei];
         let line_len = g.iw * g.lanes;
         let block_step = g.ih * line_len;
@@ -220,9 +251,13 @@ impl BackwardDataPlan {
                 column_step: g.sw * g.lanes,
                 channels: g.group_ic,
             };
-            for pair in piece.pairs.clone() {
+            for index in piece.strips.clone() {
+                let strip = phase.strips[index];
+                let next =
+                    if index + 1 < piece.strips.end { index + 1 } else { piece.strips.start };
                 let sweep = Sweep {
-                    taps: &phase.taps,
+                    strip,
+                    next_strip: phase.strips[next],
                     lines,
                     first_column: phase.first_column + phase.columns.start * g.lanes,
                     first_row: rows.start - steps.start + most_rows - phase.taps.rows,
@@ -232,32 +267,25 @@ impl BackwardDataPlan {
                     samples: piece.samples.len(),
                     rows: rows.len(),
                     columns: phase.columns.len(),
-                    pair,
-                    next_pair: if pair + 1 < piece.pairs.end {
-                        pair + 1
-                    } else {
-                        piece.pairs.start
-                    },
                     chunk: self.cut.chunk(phase.taps.blocks()),
-                    wei: &wei[phase.wei_start..][..phase.taps.steps() * in_blocks * g.lanes],
+                    wei,
                     bia: None,
-                    far: self.staging.direct && pair == piece.pairs.start,
+                    far: self.staging.direct && index == piece.strips.start,
                     relu: false,
                     dst: diff_src.reborrow(),
                     target,
                 };
-                let isa = self.isa;
-                with_tile!(phase.tile, |R, C| match column_step(false, 1, isa.registers()) {
-                    1 => isa.dispatch(TiledSweep::<R, C, 1, false>(sweep)),
-                    _ => isa.dispatch(TiledSweep::<R, C, 0, false>(sweep)),
-                });
+                match self.whole_line {
+                    Some(line) => sweep.run_whole_lines(self.isa, line),
+                    None => sweep.run(self.isa, phase.tiles[index], false),
+                }
                 let finish = Finish {
                     epilogue,
                     target,
                     samples: piece.samples.len(),
                     rows: rows.len(),
                     columns: phase.columns.len(),
-                    pair,
+                    strip,
                     dst: diff_src.reborrow(),
                 };
                 if finish.is_needed(g.lanes) {

@@ -1,7 +1,7 @@
 //! How the output of a pass is cut into blocks: the cut of the least estimated time.
 //!
-//! A block computes some rows of some samples for some pairs of output blocks. It reads the lines of the source that its rows
-//! need, and the weights of its pairs, so few large blocks move few bytes, while many small ones end together. The search
+//! A block computes some rows of some samples for some strips of output blocks. It reads the lines of the source that its rows
+//! need, and the weights of its strips, so few large blocks move few bytes, while many small ones end together. The search
 //! weighs both, over all cuts whose working set fits the cache.
 
 use std::ops::Range;
@@ -27,9 +27,11 @@ pub(super) struct Work {
     /// Output rows of a sample.
     pub(super) rows: usize,
     pub(super) groups: usize,
-    /// Pairs of output blocks of a group.
-    pub(super) pairs: usize,
-    /// Multiplications of vectors for one row and one pair.
+    /// Strips of output blocks of a group.
+    pub(super) strips: usize,
+    /// Samples whose lines take as long as a multiple of so many.
+    pub(super) lines_together: usize,
+    /// Multiplications of vectors for one row and one strip.
     pub(super) row_fmas: usize,
     /// Bytes of a row of the source, all inner channels of a group.
     pub(super) src_row_bytes: usize,
@@ -37,18 +39,18 @@ pub(super) struct Work {
     pub(super) row_step: usize,
     /// Rows of the source that an output row reads.
     pub(super) kernel_rows: usize,
-    /// Bytes of a pair's weights.
+    /// Bytes of a strip's weights.
     pub(super) wei_bytes: usize,
     /// The L2 cache of a core: half is for what a block holds, half for what is prefetched.
     pub(super) l2_bytes: usize,
 }
 
-/// Samples, rows and pairs of a block.
+/// Samples, rows and strips of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     samples: usize,
     rows: usize,
-    pairs: usize,
+    strips: usize,
 }
 
 /// One block.
@@ -57,11 +59,11 @@ pub(super) struct Piece {
     pub(super) samples: Range<usize>,
     pub(super) rows: Range<usize>,
     pub(super) group: usize,
-    /// Pairs of output blocks within the group.
-    pub(super) pairs: Range<usize>,
+    /// Strips of output blocks within the group.
+    pub(super) strips: Range<usize>,
 }
 
-/// Samples, rows, groups and pairs of output blocks, cut into blocks of about equal work.
+/// Samples, rows, groups and strips of output blocks, cut into blocks of about equal work.
 #[derive(Debug, Clone)]
 pub(super) struct Cut {
     work: Work,
@@ -81,19 +83,20 @@ impl Work {
 
     fn blocks(&self, mb: usize, size: Size) -> usize {
         self.groups
-            * self.pairs.div_ceil(size.pairs)
+            * self.strips.div_ceil(size.strips)
             * mb.div_ceil(size.samples)
             * self.rows.div_ceil(size.rows)
     }
 
     /// Estimated cycles of the pass for `mb` samples, summed over the workers.
     fn cycles(&self, mb: usize, size: Size) -> f64 {
-        let all_wei = self.pairs * self.groups * self.wei_bytes;
+        let all_wei = self.strips * self.groups * self.wei_bytes;
         let wei_byte = WEI_BYTE_CYCLES[usize::from(all_wei <= self.l2_bytes / 2)];
         // Two multiplications of vectors a cycle.
-        let fmas = (size.samples * size.rows * size.pairs * self.row_fmas) as f64 / 2.0;
+        let samples = size.samples.next_multiple_of(self.lines_together);
+        let fmas = (samples * size.rows * size.strips * self.row_fmas) as f64 / 2.0;
         let moved = self.src_bytes(size) as f64 * SRC_BYTE_CYCLES
-            + (size.pairs * self.wei_bytes) as f64 * wei_byte;
+            + (size.strips * self.wei_bytes) as f64 * wei_byte;
         let block = BLOCK_CYCLES + fmas + moved;
         block * (self.blocks(mb, size) as f64 + TAIL_BLOCKS)
     }
@@ -104,8 +107,8 @@ impl Work {
         for rows in sizes(self.rows) {
             let most_samples = if rows == self.rows { mb } else { 1 };
             for samples in sizes(most_samples) {
-                for pairs in sizes(self.pairs) {
-                    let size = Size { samples, rows, pairs };
+                for strips in sizes(self.strips) {
+                    let size = Size { samples, rows, strips };
                     // One row of one sample is taken whatever its bytes.
                     if self.src_bytes(size) > self.l2_bytes / 2 && samples * rows > 1 {
                         continue;
@@ -151,7 +154,7 @@ impl Cut {
         mb.div_ceil(size.samples) * self.work.rows.div_ceil(size.rows)
     }
 
-    /// The most samples and rows that blocks have, as pairs of both.
+    /// The most samples and rows that blocks have, as strips of both.
     pub(super) fn extents(&self) -> impl Iterator<Item = [usize; 2]> {
         self.sizes.iter().map(|size| [size.samples, size.rows])
     }
@@ -162,7 +165,7 @@ impl Cut {
         size.samples * size.rows
     }
 
-    /// Inner blocks whose weights for a pair take no more than a third of the L2 cache.
+    /// Inner blocks whose weights for a strip take no more than a third of the L2 cache.
     pub(super) fn chunk(&self, inner_blocks: usize) -> usize {
         let chunks =
             self.work.wei_bytes.div_ceil(self.work.l2_bytes / 3).clamp(1, inner_blocks.max(1));
@@ -173,16 +176,16 @@ impl Cut {
     pub(super) fn piece(&self, block: usize, mb: usize) -> Piece {
         let size = self.size(mb);
         let row_parts = self.work.rows.div_ceil(size.rows);
-        let pair_parts = self.work.pairs.div_ceil(size.pairs);
+        let strip_parts = self.work.strips.div_ceil(size.strips);
         let sample_parts = mb.div_ceil(size.samples);
         let (rest, row_part) = (block / row_parts, block % row_parts);
         let (rest, sample_part) = (rest / sample_parts, rest % sample_parts);
-        let (group, pair_part) = (rest / pair_parts, rest % pair_parts);
+        let (group, strip_part) = (rest / strip_parts, rest % strip_parts);
         Piece {
             samples: part(sample_part, size.samples, mb),
             rows: part(row_part, size.rows, self.work.rows),
             group,
-            pairs: part(pair_part, size.pairs, self.work.pairs),
+            strips: part(strip_part, size.strips, self.work.strips),
         }
     }
 }
@@ -200,7 +203,8 @@ mod tests {
     const LARGE: Work = Work {
         rows: 56,
         groups: 1,
-        pairs: 8,
+        strips: 8,
+        lines_together: 1,
         row_fmas: 56 * 256 * 9 * 2,
         src_row_bytes: 58 * 256 * 4,
         row_step: 1,
@@ -213,7 +217,8 @@ mod tests {
     const SMALL: Work = Work {
         rows: 8,
         groups: 1,
-        pairs: 2,
+        strips: 2,
+        lines_together: 1,
         row_fmas: 8 * 500 * 2,
         src_row_bytes: 12 * 32 * 4,
         row_step: 1,
@@ -224,21 +229,22 @@ mod tests {
 
     #[test]
     fn pieces_partition_the_output() {
-        let grouped = Work { rows: 7, groups: 2, pairs: 3, ..LARGE };
-        let one = Work { rows: 1, pairs: 1, row_fmas: 10, ..SMALL };
+        let grouped = Work { rows: 7, groups: 2, strips: 3, ..LARGE };
+        let one = Work { rows: 1, strips: 1, row_fmas: 10, ..SMALL };
         for work in [LARGE, SMALL, grouped, one] {
             let cut = Cut::new(work);
             for mb in [0, 1, 5, 64] {
-                let Work { rows, groups, pairs, .. } = work;
-                let mut seen = vec![0; mb * rows * groups * pairs];
+                let Work { rows, groups, strips, .. } = work;
+                let mut seen = vec![0; mb * rows * groups * strips];
                 for block in 0..cut.blocks(mb) {
                     let piece = cut.piece(block, mb);
                     let extent = [piece.samples.len(), piece.rows.len()];
                     assert!(cut.extents().any(|e| e[0] >= extent[0] && e[1] >= extent[1]));
                     for n in piece.samples {
                         for row in piece.rows.clone() {
-                            for pair in piece.pairs.clone() {
-                                seen[((n * rows + row) * groups + piece.group) * pairs + pair] += 1;
+                            for strip in piece.strips.clone() {
+                                seen[((n * rows + row) * groups + piece.group) * strips + strip] +=
+                                    1;
                             }
                         }
                     }
@@ -249,9 +255,9 @@ mod tests {
     }
 
     #[test]
-    fn large_layers_read_their_lines_once_for_all_pairs() {
+    fn large_layers_read_their_lines_once_for_all_strips() {
         let piece = Cut::new(LARGE).piece(0, 8);
-        assert_eq!(piece.pairs, 0..8);
+        assert_eq!(piece.strips, 0..8);
         assert!(LARGE.src_rows(piece.rows.len()) * LARGE.src_row_bytes <= LARGE.l2_bytes / 2);
         assert!(piece.rows.len() >= 3, "{piece:?}");
     }

@@ -1,6 +1,6 @@
-//! What becomes of a pair of output blocks once it is swept, while it is in the cache.
+//! What becomes of a strip of output blocks once it is swept, while it is in the cache.
 
-use super::register_tile::NV;
+use super::strips::Strip;
 use super::sweep::Target;
 use crate::simd::{Kernel, Simd};
 use crate::{ActivationKind, Tiles};
@@ -30,16 +30,18 @@ pub(super) struct Finish<'a> {
     pub(super) samples: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    pub(super) pair: usize,
+    pub(super) strip: Strip,
     pub(super) dst: Tiles<'a>,
 }
 
 impl Finish<'_> {
     /// Whether there is anything to do.
     pub(super) fn is_needed(&self, lanes: usize) -> bool {
-        let is_padded = (self.pair + 1) * NV * lanes > self.target.channels;
+        let Strip { first, blocks, taps, .. } = self.strip;
+        // The sweep of a narrow strip leaves zeros.
+        let is_padded = (first + blocks) * lanes > self.target.channels && taps.together == 1;
         let is_swept = matches!(self.epilogue, Epilogue::None) || self.epilogue.is_relu();
-        is_padded && !self.target.channels.is_multiple_of(lanes) || !is_swept
+        is_padded || !is_swept
     }
 }
 
@@ -49,9 +51,8 @@ impl Kernel for Finish<'_> {
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
         let Target { base, sample_step, block_step, row_step, column_step, channels } = self.target;
-        let first = self.pair * NV;
         let len = (self.columns - 1) * column_step + S::LANES;
-        for block in first..channels.div_ceil(S::LANES).min(first + NV) {
+        for block in self.strip.first..self.strip.first + self.strip.blocks {
             let real = channels - block * S::LANES;
             for line in 0..self.samples * self.rows {
                 let (sample, row) = (line / self.rows, line % self.rows);

@@ -7,9 +7,10 @@
 use super::cut::{Cut, Work};
 use super::epilogue::{Epilogue, Finish};
 use super::geometry::Geometry;
-use super::register_tile::{NV, RegisterTile, column_step, pixel_tiles, with_tile};
+use super::register_tile::RegisterTile;
 use super::staging::{Region, Staging};
-use super::sweep::{Sweep, Target, TiledSweep};
+use super::strips::{Strip, len};
+use super::sweep::{Sweep, Target, tile};
 use super::taps::Taps;
 use crate::blocking::Caches;
 use crate::{ActivationKind, Isa, TensorRegion, Tiles};
@@ -38,7 +39,10 @@ pub(super) struct ForwardPlan {
     geometry: Geometry,
     staging: Staging,
     taps: Taps,
-    tile: RegisterTile,
+    /// Of a group, each with its register tile.
+    strips: Vec<(Strip, RegisterTile)>,
+    /// The last of them, if it is swept as a narrow one, with weights that each block packs in scratch.
+    narrow: Option<(Strip, RegisterTile)>,
     cut: Cut,
     activation: Option<ActivationKind>,
 }
@@ -51,22 +55,27 @@ impl ForwardPlan {
         caches: Caches,
     ) -> ForwardPlan {
         let (staging, taps) = (geometry.padded_src(), geometry.taps());
-        let out_blocks = geometry.out_blocks();
+        let strips = geometry.strips();
+        let wei_len = len(&geometry.swept_strips(), geometry.lanes).div_ceil(strips.len());
         let cut = Cut::new(Work {
             rows: geometry.oh,
             groups: geometry.groups,
-            pairs: out_blocks.div_ceil(NV),
-            row_fmas: geometry.ow * taps.steps() * NV.min(out_blocks),
+            strips: strips.len(),
+            lines_together: 1,
+            row_fmas: geometry.ow * wei_len / geometry.lanes,
             src_row_bytes: size_of::<f32>() * taps.blocks() * staging.row_len(),
             row_step: geometry.sh,
             kernel_rows: geometry.kh,
-            wei_bytes: size_of::<f32>() * taps.steps() * NV.min(out_blocks) * geometry.lanes,
+            wei_bytes: size_of::<f32>() * wei_len,
             l2_bytes: caches.l2_bytes,
         });
-        let tiles =
-            pixel_tiles(geometry.plain, column_step(geometry.plain, geometry.sw, isa.registers()));
-        let tile = tiles.choose(geometry.ow, cut.typical_lines(), isa.registers());
-        ForwardPlan { isa, geometry: *geometry, staging, taps, tile, cut, activation }
+        let with_tile = |strip: Strip| {
+            let lines = cut.typical_lines();
+            (strip, tile(isa, &strip, geometry.plain, geometry.sw, [geometry.ow, lines]))
+        };
+        let strips = strips.into_iter().map(with_tile).collect();
+        let narrow = geometry.narrow_strip().map(with_tile);
+        ForwardPlan { isa, geometry: *geometry, staging, taps, strips, narrow, cut, activation }
     }
 
     pub(super) fn blocks(&self, mb: usize) -> usize {
@@ -87,8 +96,9 @@ impl ForwardPlan {
             slice: block % self.cut.slices(mb),
             samples: piece.samples,
             rows: piece.rows.start * g.joined..piece.rows.end * g.joined,
-            channel_blocks: first + piece.pairs.start * NV
-                ..first + (piece.pairs.end * NV).min(g.out_blocks()),
+            channel_blocks: first + self.strips[piece.strips.start].0.first
+                ..first
+                    + self.strips.get(piece.strips.end).map_or(g.out_blocks(), |next| next.0.first),
         }
     }
 
@@ -97,11 +107,15 @@ impl ForwardPlan {
         (rows - 1) * self.geometry.sh + self.geometry.kh
     }
 
+    fn narrow_len(&self) -> usize {
+        self.narrow.map_or(0, |(strip, _)| strip.len(self.geometry.lanes))
+    }
+
     pub(super) fn scratch_len(&self) -> usize {
         let len = |[samples, rows]: [usize; 2]| {
             self.staging.scratch_len(samples, self.taps.blocks(), self.staged_rows(rows))
         };
-        self.cut.extents().map(len).max().unwrap_or(0)
+        self.cut.extents().map(len).max().unwrap_or(0) + self.narrow_len()
     }
 
     pub(super) fn run(&self, block: usize, io: Conv2dForward<'_>) {
@@ -115,7 +129,7 @@ impl ForwardPlan {
             blocks: piece.group * in_blocks..(piece.group + 1) * in_blocks,
             rows: first_row..first_row + self.staged_rows(piece.rows.len()),
         };
-        let group_wei = g.out_blocks() * g.lanes * self.taps.steps();
+        let group_wei = self.strips.iter().map(|(strip, _)| strip.len(g.lanes)).sum::<usize>();
         let group_bia = g.out_blocks() * g.lanes;
         let row_step = g.ow * g.lanes;
         let block_step = g.oh * row_step;
@@ -131,10 +145,22 @@ impl ForwardPlan {
             channels: g.group_oc,
         };
         let epilogue = self.activation.map_or(Epilogue::None, Epilogue::Activate);
+        let (narrow_wei, scratch) = scratch.split_at_mut(self.narrow_len());
         let lines = self.staging.stage(src, &region, scratch);
-        for pair in piece.pairs.clone() {
+        for index in piece.strips.clone() {
+            let (strip, tile) = self.strips[index];
+            let group_wei = &wei[piece.group * group_wei..][..group_wei];
+            let (swept, tile, wei) = match self.narrow {
+                Some((narrow, tile)) if narrow.first == strip.first => {
+                    narrow.pack_narrow(g.lanes, &group_wei[strip.start..], narrow_wei);
+                    (narrow, tile, &*narrow_wei)
+                }
+                _ => (strip, tile, group_wei),
+            };
+            let next = if index + 1 < piece.strips.end { index + 1 } else { piece.strips.start };
             let sweep = Sweep {
-                taps: &self.taps,
+                strip: swept,
+                next_strip: if swept == strip { self.strips[next].0 } else { swept },
                 lines,
                 first_column: 0,
                 first_row: 0,
@@ -144,44 +170,27 @@ impl ForwardPlan {
                 samples: piece.samples.len(),
                 rows: piece.rows.len(),
                 columns: g.ow,
-                pair,
-                next_pair: if pair + 1 < piece.pairs.end { pair + 1 } else { piece.pairs.start },
                 chunk: self.cut.chunk(in_blocks),
-                wei: &wei[piece.group * group_wei..][..group_wei],
+                wei,
                 bia: bia.map(|bia| &bia[piece.group * group_bia..][..group_bia]),
-                far: self.staging.direct && g.kh == 1 && pair == piece.pairs.start,
+                far: self.staging.direct && g.kh == 1 && index == piece.strips.start,
                 relu: epilogue.is_relu(),
                 dst: dst.reborrow(),
                 target,
             };
-            self.sweep(sweep);
+            sweep.run(self.isa, tile, g.plain);
             let finish = Finish {
                 epilogue,
                 target,
                 samples: piece.samples.len(),
                 rows: piece.rows.len(),
                 columns: g.ow,
-                pair,
+                strip: swept,
                 dst: dst.reborrow(),
             };
             if finish.is_needed(g.lanes) {
                 self.isa.dispatch(finish);
             }
         }
-    }
-
-    fn sweep(&self, sweep: Sweep<'_>) {
-        let isa = self.isa;
-        let Geometry { plain, sw, .. } = self.geometry;
-        let step = column_step(plain, sw, isa.registers());
-        with_tile!(self.tile, |R, C| match (plain, step) {
-            (false, 1) => isa.dispatch(TiledSweep::<R, C, 1, false>(sweep)),
-            (false, 2) => isa.dispatch(TiledSweep::<R, C, 2, false>(sweep)),
-            (false, _) => isa.dispatch(TiledSweep::<R, C, 0, false>(sweep)),
-            (true, 1) => isa.dispatch(TiledSweep::<R, C, 1, true>(sweep)),
-            (true, 2) => isa.dispatch(TiledSweep::<R, C, 2, true>(sweep)),
-            (true, 4) => isa.dispatch(TiledSweep::<R, C, 4, true>(sweep)),
-            (true, _) => isa.dispatch(TiledSweep::<R, C, 0, true>(sweep)),
-        });
     }
 }

@@ -1,7 +1,9 @@
 //! The sizes of a convolution as the blocked kernels see it.
 
 use super::desc::Conv2dDesc;
+use super::register_tile::NV;
 use super::staging::Staging;
+use super::strips::{Strip, strips};
 use super::taps::Taps;
 use crate::Layout;
 
@@ -99,6 +101,31 @@ impl Geometry {
     /// The order of the packed weights.
     pub(super) fn taps(&self) -> Taps {
         let (channels, lanes) = (self.group_ic, self.src_lanes());
-        Taps { channels, lanes, rows: self.kh, columns: self.kw }
+        Taps { channels, lanes, rows: self.kh, columns: self.kw, together: 1 }
+    }
+
+    /// The strips of the output channels of a group in the order of the packed weights. One that a pass may take as
+    /// [narrow](Geometry::narrow_strip) is by itself, in the order of any other.
+    pub(super) fn strips(&self) -> Vec<Strip> {
+        let mut all = self.swept_strips();
+        let mut start = 0;
+        for strip in &mut all {
+            (strip.taps, strip.start) = (self.taps(), start);
+            start += strip.len(self.lanes);
+        }
+        all
+    }
+
+    /// The last of the strips as a narrow one, with weights that begin at 0, if it is one.
+    pub(super) fn narrow_strip(&self) -> Option<Strip> {
+        let last = self.swept_strips().pop().filter(|strip| strip.taps.together > 1);
+        last.map(|strip| Strip { start: 0, ..strip })
+    }
+
+    /// The strips as the forward pass sweeps them.
+    pub(super) fn swept_strips(&self) -> Vec<Strip> {
+        // The channels of a plain source are no neighbors.
+        let may_narrow = !self.plain && self.sw == 1;
+        strips(self.group_oc, self.lanes, self.taps(), NV, may_narrow, 0)
     }
 }

@@ -4,20 +4,22 @@
 //! |---|---|
 //! | what is computed | `desc`, [`reference`](mod@reference) |
 //! | how lines are padded | `staging` |
-//! | the order of the weights | `taps`, `weights` |
+//! | the order of the weights | `taps`, `strips`, `weights` |
 //! | the register tile | `register_tile` |
-//! | the kernels | `sweep` (forward, backward data), `backward_weights`, `grouped`, `depthwise` |
+//! | the kernels | `sweep` (forward, backward data), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
 //! | the blocks of a pass | `cut` |
 
 mod desc;
 mod geometry;
 mod staging;
 mod taps;
+mod strips;
 mod weights;
 mod register_tile;
 mod cut;
 mod epilogue;
 mod sweep;
+mod whole_lines;
 mod forward;
 mod backward_data;
 mod backward_weights;

@@ -267,8 +267,9 @@ impl Conv2d {
     /// Elements of the weights as the backward data pass reads them; 0 for a plain source.
     pub fn backward_wei_len(&self) -> usize {
         match &self.method {
-            Method::Blocked(blocked) if blocked.backward_data.is_none() => 0,
-            Method::Blocked(blocked) => blocked.weights.backward_len(),
+            Method::Blocked(blocked) => {
+                blocked.backward_data.as_ref().map_or(0, BackwardDataPlan::wei_len)
+            }
             Method::Grouped(plan) => plan.wei_len(&plan.backward),
         }
     }
@@ -276,8 +277,9 @@ impl Conv2d {
     /// Blocks of [`Conv2d::pack_backward`].
     pub fn pack_backward_blocks(&self) -> usize {
         match &self.method {
-            Method::Blocked(blocked) if blocked.backward_data.is_none() => 0,
-            Method::Blocked(blocked) => blocked.weights.backward_blocks(),
+            Method::Blocked(blocked) => {
+                blocked.backward_data.as_ref().map_or(0, BackwardDataPlan::pack_blocks)
+            }
             Method::Grouped(plan) => plan.backward.blocks(),
         }
     }

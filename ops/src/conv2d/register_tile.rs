@@ -1,6 +1,6 @@
 //! The register tile: how many accumulators a kernel holds, by instruction set.
 //!
-//! A tile is `ROWS` lines of `COLS` scalars, each scalar multiplied with [`NV`] vectors: `ROWS * COLS * NV` accumulators,
+//! A tile is `ROWS` lines of `COLS` scalars, each scalar multiplied with [`NV`] vectors, or one where a single is left: `ROWS * COLS * NV` accumulators,
 //! `NV` vectors and one broadcast must fit the registers. Two vectors a scalar keep the loads (`ROWS * COLS + NV` a step)
 //! well below the multiplications (`ROWS * COLS * NV`); a 1-D tile, one vector a scalar, would need a load a
 //! multiplication and stop at the load ports. At least 8 accumulators are needed to hide a latency of 4 cycles on two ports.
@@ -24,7 +24,7 @@ type Shapes = &'static [(usize, usize)];
 /// The shapes of a kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TileSet {
-    /// For 32 registers: at most 14 scalars, 14 * 2 + 2 + 1 = 31 registers.
+    /// For 32 registers: at most 14 scalars for two vectors, 14 * 2 + 2 + 1 = 31 registers. Larger tiles are for one.
     wide: Shapes,
     /// For 16 registers: at most 6 scalars, 6 * 2 + 2 + 1 = 15 registers.
     narrow: Shapes,
@@ -45,9 +45,12 @@ pub(super) const fn column_step(plain: bool, step: usize, registers: usize) -> u
     }
 }
 
-/// The shapes of the sweep over a plain or blocked source with a step from pixel to pixel; 0 stands for any step.
-pub(super) const fn pixel_tiles(plain: bool, step: usize) -> TileSet {
+/// The shapes of the sweep over a plain or blocked source with a step from pixel to pixel, 0 standing for any, and with
+/// `together` inner channels at once.
+pub(super) const fn pixel_tiles(plain: bool, step: usize, together: usize) -> TileSet {
     match (plain, step) {
+        (_, 0) if together > 1 => ANY_NARROW_STRIP,
+        _ if together > 1 => NARROW_STRIP,
         (_, 0) => ANY_PIXELS,
         (false, 1) => BLOCKED_PIXELS,
         _ => FEW_PIXELS,
@@ -65,6 +68,7 @@ const BLOCKED_PIXELS: TileSet = TileSet {
         (2, 6),
         (2, 7),
         (1, 8),
+        (2, 8),
         (1, 10),
         (1, 11),
         (1, 12),
@@ -86,6 +90,16 @@ const FEW_PIXELS: TileSet = TileSet {
 const ANY_PIXELS: TileSet =
     TileSet { wide: &[(6, 1), (1, 4)], narrow: &[(6, 1), (1, 4)], portable: PORTABLE };
 
+/// Pixels of a narrow strip, which has one vector.
+const NARROW_STRIP: TileSet = TileSet {
+    wide: &[(6, 1), (6, 2), (3, 4), (2, 7), (1, 8), (2, 8), (1, 12), (1, 14)],
+    narrow: &[(6, 1), (6, 2), (3, 4), (1, 12)],
+    portable: &[],
+};
+
+/// The same in portable code.
+const ANY_NARROW_STRIP: TileSet = TileSet { wide: &[], narrow: &[], portable: PORTABLE };
+
 impl TileSet {
     const fn shapes(&self, registers: usize) -> Shapes {
         match registers {
@@ -95,14 +109,23 @@ impl TileSet {
         }
     }
 
-    /// The tile with which `lines` lines of `len` scalars take the least time. The last tile of a line overlaps its
+    /// The tile with which `lines` lines of `len` scalars, each multiplied with `vectors`, take the least time. The last tile of a line overlaps its
     /// neighbor, the last lines are computed several times where the rows do not divide them.
-    pub(super) fn choose(&self, len: usize, lines: usize, registers: usize) -> RegisterTile {
-        let fitting = self.shapes(registers).iter().filter(|(_, cols)| *cols <= len.max(1));
-        // A step of a tile takes a cycle for each scalar, but at least the 4 that hide the latency, and about one more for
-        // the vectors; a line half a cycle, spread over its steps, to begin and end. In half cycles; of equals the widest.
+    pub(super) fn choose(
+        &self,
+        len: usize,
+        lines: usize,
+        vectors: usize,
+        registers: usize,
+    ) -> RegisterTile {
+        let fitting = self
+            .shapes(registers)
+            .iter()
+            .filter(|(rows, cols)| *cols <= len.max(1) && fits(*rows, *cols, vectors, registers));
+        // A step of a tile takes a cycle for two multiplications, but at least the 4 that hide the latency, and about one
+        // more for the vectors; a line half a cycle, spread over its steps, to begin and end. In half cycles; of equals the widest.
         let cost = |(rows, cols): (usize, usize)| {
-            len.div_ceil(cols) * lines.div_ceil(rows) * (2 * (rows * cols).max(4) + 2 + rows)
+            len.div_ceil(cols) * lines.div_ceil(rows) * ((vectors * rows * cols).max(8) + 2 + rows)
         };
         let best = fitting.copied().rev().min_by_key(|shape| cost(*shape));
         let (rows, cols) = best.expect("every set has a tile of one column");
@@ -121,6 +144,35 @@ impl TileSet {
         }
         false
     }
+}
+
+/// The lines for which there is a [kernel of whole lines](super::whole_lines). Each takes about 130 multiplications to
+/// compile, so there are those that save most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WholeLine {
+    /// 12 columns by 5 kernel columns without padding, from 8 pixels: a third of the products of the sweep is padding.
+    Of12By5,
+}
+
+impl WholeLine {
+    /// The kernel for lines of so many columns, if there is one: by lanes alone, not by registers, so that the order of sums
+    /// is that of the vector's width.
+    pub(super) fn choose(
+        lanes: usize,
+        columns: usize,
+        kernel_columns: usize,
+        pad: usize,
+    ) -> Option<WholeLine> {
+        match (lanes, columns, kernel_columns, pad) {
+            (16, 12, 5, 0) => Some(WholeLine::Of12By5),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a tile leaves registers for the vectors and a broadcast. Where registers are not known, every tile does.
+pub(super) const fn fits(rows: usize, cols: usize, vectors: usize, registers: usize) -> bool {
+    registers < 16 || rows * cols * vectors + vectors < registers
 }
 
 /// Evaluates an expression with the rows and columns of a [`RegisterTile`] as constants.
@@ -149,6 +201,7 @@ macro_rules! with_tile {
             (2, 6) => shape!(2, 6),
             (2, 7) => shape!(2, 7),
             (1, 8) => shape!(1, 8),
+            (2, 8) => shape!(2, 8),
             (1, 10) => shape!(1, 10),
             (1, 11) => shape!(1, 11),
             (1, 12) => shape!(1, 12),
@@ -166,10 +219,10 @@ mod tests {
 
     #[test]
     fn every_tile_fits_its_registers_and_has_a_kernel() {
-        for set in [BLOCKED_PIXELS, FEW_PIXELS, ANY_PIXELS] {
+        for set in [BLOCKED_PIXELS, FEW_PIXELS, ANY_PIXELS, NARROW_STRIP, ANY_NARROW_STRIP] {
             for registers in [32, 16, 8] {
                 for &(rows, cols) in set.shapes(registers) {
-                    assert!(rows * cols * NV + NV < registers, "{rows} x {cols}");
+                    assert!(fits(rows, cols, 1, registers), "{rows} x {cols}");
                     assert!(set.has(rows, cols, registers) && !set.has(rows, 9, registers));
                     let tile = RegisterTile { rows, cols };
                     assert_eq!(with_tile!(tile, |R, C| (R, C)), (rows, cols));
@@ -179,7 +232,10 @@ mod tests {
                 }
                 // Whatever the line, a tile is found.
                 for len in 1..100 {
-                    assert!(set.choose(len, 1, registers).cols <= len);
+                    for vectors in 1..=NV {
+                        let tile = set.choose(len, 1, vectors, registers);
+                        assert!(tile.cols <= len && fits(tile.rows, tile.cols, vectors, registers));
+                    }
                 }
             }
         }
@@ -188,15 +244,17 @@ mod tests {
     #[test]
     fn tiles_divide_common_lengths() {
         let chosen = |set: TileSet, len, lines| {
-            let RegisterTile { rows, cols } = set.choose(len, lines, 32);
+            let RegisterTile { rows, cols } = set.choose(len, lines, NV, 32);
             (rows, cols)
         };
         for (len, cols) in [(224, 14), (28, 14), (24, 12), (13, 13), (8, 8)] {
             assert_eq!(chosen(BLOCKED_PIXELS, len, 60), (1, cols), "{len} pixels");
         }
         assert_eq!(chosen(BLOCKED_PIXELS, 7, 60), (2, 7));
+        let RegisterTile { rows, cols } = BLOCKED_PIXELS.choose(8, 60, 1, 32);
+        assert_eq!((rows, cols), (2, 8), "of one vector");
         for (len, cols) in [(28, 6), (24, 6), (16, 4), (48, 6), (1, 1)] {
-            assert_eq!(BLOCKED_PIXELS.choose(len, 60, 16).cols, cols, "{len} scalars");
+            assert_eq!(BLOCKED_PIXELS.choose(len, 60, NV, 16).cols, cols, "{len} scalars");
         }
     }
 }

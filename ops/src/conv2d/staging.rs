@@ -22,7 +22,7 @@ pub(super) struct Staging {
     pub(super) left: usize,
     /// Columns of a staged row.
     pub(super) columns: usize,
-    /// Whether the tensor can be read as it is.
+    /// Whether the tensor is read as it is: rows of a region are then those that are not padding.
     pub(super) direct: bool,
 }
 
@@ -92,7 +92,7 @@ impl Staging {
         if self.direct {
             let base = samples.start * self.sample_len()
                 + blocks.start * self.plane_len()
-                + rows.start * row_step;
+                + rows.start.saturating_sub(self.top) * row_step;
             let (sample_step, block_step) = (self.sample_len(), self.plane_len());
             return Lines { src, base, sample_step, block_step, row_step };
         }

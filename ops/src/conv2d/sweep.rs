@@ -3,25 +3,26 @@
 //! ```text
 //! dst[o, y, x] = bia[o] + sum over (c, j, i) of line[c, y * line_step + j][x * column_step + i] * wei[o, c, j, i]
 //!
-//! for a pair of output blocks
-//!   for a chunk of inner blocks         its weights for the pair stay in the L2 cache; those that follow are prefetched
+//! for a strip of output blocks
+//!   for a chunk of inner blocks         its weights for the strip stay in the L2 cache; those that follow are prefetched
 //!     for ROWS lines of the region
 //!       for COLS pixels of the lines    ROWS x COLS x NV accumulators in registers
 //!         for a kernel row of an inner block, for a run, for a step      NV loads, ROWS x COLS broadcasts, and the FMAs
 //! ```
 //!
 //! All sums of a pixel stay in registers for a chunk. Most layers have one chunk, and then `dst` is written once and never
-//! read; with several the sums pass through `dst` between them, which changes no bit.
+//! read; with several the sums pass through `dst` between them, which changes no bit. A [narrow strip](super::strips) has
+//! one chunk: its sums are complete only when the lanes of each output channel are summed.
 
 use std::hint::black_box;
 use std::ops::Range;
 
 use super::cut::part;
-use super::register_tile::{NV, pixel_tiles};
+use super::register_tile::{NV, RegisterTile, column_step, fits, pixel_tiles, with_tile};
 use super::staging::Lines;
-use super::taps::Taps;
-use crate::Tiles;
+use super::strips::Strip;
 use crate::simd::{Broadcasts, Kernel, Outputs, Simd};
+use crate::{Isa, Tiles};
 
 /// Where output vectors go: all steps in elements.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +38,10 @@ pub(super) struct Target {
 
 /// One region of output, and all that it is computed from.
 pub(super) struct Sweep<'a> {
-    pub(super) taps: &'a Taps,
+    /// The output blocks.
+    pub(super) strip: Strip,
+    /// The strip that is swept next.
+    pub(super) next_strip: Strip,
     pub(super) lines: Lines<'a>,
     /// Elements from a line's start to the scalars of the region's first column.
     pub(super) first_column: usize,
@@ -52,13 +56,9 @@ pub(super) struct Sweep<'a> {
     pub(super) samples: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    /// The pair of output blocks.
-    pub(super) pair: usize,
-    /// The pair that is swept next.
-    pub(super) next_pair: usize,
     /// Inner blocks whose weights stay in the L2 cache while all lines are swept; the sums of the others wait in `dst`.
     pub(super) chunk: usize,
-    /// The weights of all pairs.
+    /// The weights of all strips.
     pub(super) wei: &'a [f32],
     /// The biases of all output channels, padded with zeros.
     pub(super) bia: Option<&'a [f32]>,
@@ -70,31 +70,47 @@ pub(super) struct Sweep<'a> {
     pub(super) target: Target,
 }
 
+/// The register tile that suits a strip, over so many pixels of so many lines.
+pub(super) fn tile(
+    isa: Isa,
+    strip: &Strip,
+    plain: bool,
+    step: usize,
+    [pixels, lines]: [usize; 2],
+) -> RegisterTile {
+    let step = column_step(plain, step, isa.registers());
+    let tiles = pixel_tiles(plain, step, strip.taps.together);
+    tiles.choose(pixels, lines, strip.blocks, isa.registers())
+}
+
 /// The sweep with its register tile, for a plain source (columns 1 element apart) or a blocked one (a vector apart), and
-/// `STEP` columns from pixel to pixel; 0 stands for any.
-pub(super) struct TiledSweep<
+/// `STEP` columns from pixel to pixel; 0 stands for any. `G` inner channels are multiplied together.
+struct TiledSweep<
     'a,
     const ROWS: usize,
     const COLS: usize,
     const STEP: usize,
     const PLAIN: bool,
->(pub(super) Sweep<'a>);
+    const G: usize,
+>(Sweep<'a>);
 
-impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool> Kernel
-    for TiledSweep<'_, ROWS, COLS, STEP, PLAIN>
+impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool, const G: usize>
+    Kernel for TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G>
 {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        if !const { pixel_tiles(PLAIN, STEP).has(ROWS, COLS, S::REGISTERS) } {
+        if !const { pixel_tiles(PLAIN, STEP, G).has(ROWS, COLS, S::REGISTERS) } {
             unreachable!("the plan chose a register tile of its set");
         }
-        let out_blocks = self.0.target.channels.div_ceil(S::LANES);
-        if out_blocks - self.0.pair * NV >= NV {
-            self.sweep_pair::<S, NV>(simd);
+        if self.0.strip.blocks == NV {
+            if const { G > 1 || !fits(ROWS, COLS, NV, S::REGISTERS) } {
+                unreachable!("the plan chose a register tile for a single block");
+            }
+            self.sweep_strip::<S, NV>(simd);
         } else {
-            self.sweep_pair::<S, 1>(simd);
+            self.sweep_strip::<S, 1>(simd);
         }
     }
 }
@@ -103,7 +119,7 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool>
 struct Chunk<'a> {
     /// Inner blocks.
     blocks: Range<usize>,
-    /// The weights of the pair.
+    /// The weights of the strip.
     wei: &'a [f32],
     is_first: bool,
     is_last: bool,
@@ -124,24 +140,24 @@ struct Place<const ROWS: usize> {
     skip: usize,
 }
 
-impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool>
-    TiledSweep<'_, ROWS, COLS, STEP, PLAIN>
+impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool, const G: usize>
+    TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G>
 {
-    /// Computes `N` output blocks, the first ones of the pair, for the whole region.
+    /// Computes the `N` output blocks of the strip for the whole region.
     #[inline(always)]
-    fn sweep_pair<S: Simd, const N: usize>(self, simd: S) {
+    fn sweep_strip<S: Simd, const N: usize>(self, simd: S) {
         let mut sweep = self.0;
         let Target { base, sample_step, block_step, row_step, column_step, .. } = sweep.target;
-        let taps = sweep.taps;
-        let first_block = sweep.pair * NV;
-        let wei_start = first_block * S::LANES * taps.steps();
+        let strip = sweep.strip;
+        let taps = strip.taps;
+        let chunk_blocks = if G == 1 { sweep.chunk } else { taps.blocks().max(1) };
         let lines = sweep.samples * sweep.rows;
         let unit = if PLAIN { 1 } else { S::LANES };
         let pixel_step = unit * if STEP == 0 { sweep.column_step } else { STEP };
-        for index in 0..taps.blocks().div_ceil(sweep.chunk) {
-            let blocks = part(index, sweep.chunk, taps.blocks());
+        for index in 0..taps.blocks().div_ceil(chunk_blocks) {
+            let blocks = part(index, chunk_blocks, taps.blocks());
             let chunk = Chunk {
-                wei: &sweep.wei[wei_start..][..N * S::LANES * taps.steps()],
+                wei: &sweep.wei[strip.start..][..N * S::LANES * taps.steps()],
                 is_first: blocks.start == 0,
                 is_last: blocks.end == taps.blocks(),
                 pixel_step,
@@ -183,13 +199,13 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool>
                         kernel_rows: kernel_rows.clone(),
                         targets: at.map(|(sample, row)| {
                             base + sample * sample_step
-                                + first_block * block_step
+                                + strip.first * block_step
                                 + row * row_step
                                 + column * column_step
                         }),
                         skip: from - column,
                     };
-                    sweep.tile::<S, ROWS, COLS, N>(simd, &chunk, &place, &mut ahead);
+                    sweep.tile::<S, ROWS, COLS, N, G>(simd, &chunk, &place, &mut ahead);
                 }
             }
         }
@@ -197,34 +213,52 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool>
 }
 
 impl Sweep<'_> {
+    /// Runs the sweep with a register tile, over a plain or a blocked source.
+    pub(super) fn run(self, isa: Isa, tile: RegisterTile, plain: bool) {
+        let step = column_step(plain, self.column_step, isa.registers());
+        with_tile!(tile, |R, C| match (plain, step, self.strip.taps.together) {
+            (false, 1, 1) => isa.dispatch(TiledSweep::<R, C, 1, false, 1>(self)),
+            (false, 1, 2) => isa.dispatch(TiledSweep::<R, C, 1, false, 2>(self)),
+            (false, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, false, 4>(self)),
+            (false, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, false, 1>(self)),
+            (false, _, 1) => isa.dispatch(TiledSweep::<R, C, 0, false, 1>(self)),
+            (false, _, 2) => isa.dispatch(TiledSweep::<R, C, 0, false, 2>(self)),
+            (false, _, _) => isa.dispatch(TiledSweep::<R, C, 0, false, 4>(self)),
+            (true, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, true, 1>(self)),
+            (true, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, true, 1>(self)),
+            (true, 4, _) => isa.dispatch(TiledSweep::<R, C, 4, true, 1>(self)),
+            (true, _, _) => isa.dispatch(TiledSweep::<R, C, 0, true, 1>(self)),
+        });
+    }
+
     /// The kernel rows that meet more than padding on any of the lines whose staged rows begin at `staged_rows`.
     ///
     /// Which lines are in a tile together depends on the minibatch. Rows of padding that one line meets because another
     /// does not add zeros to its sums, which changes no bit but the sign of a sum that underflowed to zero.
     #[inline(always)]
-    fn kernel_rows<const ROWS: usize>(&self, staged_rows: [usize; ROWS]) -> Range<usize> {
-        let (mut first, mut end) = (self.taps.rows, 0);
+    pub(super) fn kernel_rows<const ROWS: usize>(
+        &self,
+        staged_rows: [usize; ROWS],
+    ) -> Range<usize> {
+        let taps = &self.strip.taps;
+        let (mut first, mut end) = (taps.rows, 0);
         for row in staged_rows {
             first = first.min(self.data_rows.start.saturating_sub(row));
-            end = end.max(self.data_rows.end.saturating_sub(row).min(self.taps.rows));
+            end = end.max(self.data_rows.end.saturating_sub(row).min(taps.rows));
         }
         first..end.max(first)
     }
 
-    /// The weights that are read after a chunk: those of the next chunk, or of the first of the next pair.
+    /// The weights that are read after a chunk: those of the next chunk, or of the first of the next strip.
     #[inline(always)]
     fn ahead<S: Simd, const N: usize>(&self, chunk: &Chunk<'_>, tiles: usize) -> Ahead {
-        let steps = self.taps.steps();
-        let (width, pair_start) = (N * S::LANES, |pair| pair * NV * S::LANES * steps);
+        let Strip { taps, start, .. } = self.strip;
+        let (steps, width) = (taps.steps(), N * S::LANES);
         let (first, end) =
-            (self.taps.row_start(chunk.blocks.start, 0), self.taps.row_start(chunk.blocks.end, 0));
-        let at = if chunk.is_last {
-            pair_start(self.next_pair)
-        } else {
-            pair_start(self.pair) + end * width
-        };
+            (taps.row_start(chunk.blocks.start, 0), taps.row_start(chunk.blocks.end, 0));
+        let at = if chunk.is_last { self.next_strip.start } else { start + end * width };
         let len = (end.min(steps) - first) * width;
-        let runs = tiles * chunk.blocks.len() * self.taps.rows;
+        let runs = tiles * chunk.blocks.len() * taps.rows;
         Ahead {
             at,
             end: (at + len).min(self.wei.len()),
@@ -234,7 +268,7 @@ impl Sweep<'_> {
 
     /// Computes one register tile.
     #[inline(always)]
-    fn tile<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
+    fn tile<S: Simd, const ROWS: usize, const COLS: usize, const N: usize, const G: usize>(
         &mut self,
         simd: S,
         chunk: &Chunk<'_>,
@@ -245,10 +279,12 @@ impl Sweep<'_> {
         let block_step = self.target.block_step;
         let len = (COLS - 1) * step + S::LANES;
         let mut sums = [[[simd.zero(); N]; COLS]; ROWS];
-        if chunk.is_first {
-            if let Some(bia) = self.bia {
-                for n in 0..N {
-                    let bias = simd.load(&bia[(self.pair * NV + n) * S::LANES..]);
+        let bias = |n| self.bia.map(|bia| simd.load(&bia[(self.strip.first + n) * S::LANES..]));
+        if G > 1 {
+            // The bias belongs to the sums of lanes.
+        } else if chunk.is_first {
+            for n in 0..N {
+                if let Some(bias) = bias(n) {
                     for r in 0..ROWS {
                         for c in 0..COLS {
                             sums[r][c][n] = bias;
@@ -269,8 +305,19 @@ impl Sweep<'_> {
             }
         }
         let mut sums = isolate(simd, sums);
-        self.add_taps(simd, chunk, place, ahead, &mut sums);
+        self.add_taps::<S, ROWS, COLS, N, G>(simd, chunk, place, ahead, &mut sums);
         let mut sums = isolate(simd, sums);
+        if G > 1 {
+            let real = self.target.channels - self.strip.first * S::LANES;
+            let bias = bias(0);
+            for r in 0..ROWS {
+                for c in 0..COLS {
+                    // Where the source is infinite, lanes without weights are not zero.
+                    let sum = simd.keep_first(simd.sum_groups::<G>(sums[r][c][0]), real);
+                    sums[r][c][0] = bias.map_or(sum, |bias| simd.add(sum, bias));
+                }
+            }
+        }
         if self.relu && chunk.is_last {
             for r in 0..ROWS {
                 for c in 0..COLS {
@@ -302,7 +349,7 @@ impl Sweep<'_> {
 
     /// Adds a chunk's products to the sums of a register tile.
     #[inline(always)]
-    fn add_taps<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
+    fn add_taps<S: Simd, const ROWS: usize, const COLS: usize, const N: usize, const G: usize>(
         &self,
         simd: S,
         chunk: &Chunk<'_>,
@@ -310,7 +357,7 @@ impl Sweep<'_> {
         ahead: &mut Ahead,
         sums: &mut [[[S::F32; N]; COLS]; ROWS],
     ) {
-        let (taps, lines) = (self.taps, &self.lines);
+        let (taps, lines) = (&self.strip.taps, &self.lines);
         for block in chunk.blocks.clone() {
             let mut rest =
                 &chunk.wei[taps.row_start(block, place.kernel_rows.start) * N * S::LANES..];
@@ -331,8 +378,8 @@ impl Sweep<'_> {
                             }
                         }
                     }
-                    let scalars =
-                        Broadcasts::<ROWS, COLS>::new(lines.src, from, [chunk.pixel_step, 1], len);
+                    let steps = [chunk.pixel_step, G];
+                    let scalars = Broadcasts::<ROWS, COLS, G>::new(lines.src, from, steps, len);
                     for (scalars, factors) in scalars.zip(factors.chunks_exact(N * S::LANES)) {
                         let mut vectors = [simd.zero(); N];
                         for n in 0..N {
@@ -340,7 +387,7 @@ impl Sweep<'_> {
                         }
                         for r in 0..ROWS {
                             for c in 0..COLS {
-                                let scalar = simd.splat(scalars.get(r, c));
+                                let scalar = simd.splat_group(scalars.group(r, c));
                                 for n in 0..N {
                                     sums[r][c][n] = simd.mul_add(scalar, vectors[n], sums[r][c][n]);
                                 }

@@ -7,7 +7,7 @@
 //! step = for block b of inner channels, for kernel row, for kernel column, for channel v of the block
 //! ```
 //!
-//! The last block has only its real channels. In the others column and channel run together: they are contiguous in the
+//! A [narrow strip](super::strips) takes several channels a step. The last block has only its real channels. In the others column and channel run together: they are contiguous in the
 //! staged line too, so a kernel walks a whole kernel row as one *run*.
 
 /// The weights of a sweep: inner channels by kernel rows by kernel columns.
@@ -21,6 +21,8 @@ pub(super) struct Taps {
     pub(super) rows: usize,
     /// Kernel columns.
     pub(super) columns: usize,
+    /// Channels of a step: 1, unless the strip is [narrow](super::strips).
+    pub(super) together: usize,
 }
 
 impl Taps {
@@ -31,38 +33,48 @@ impl Taps {
 
     /// Steps of all weights of an output vector.
     pub(super) fn steps(&self) -> usize {
-        self.channels * self.rows * self.columns
+        let groups = self.channels / self.lanes * (self.lanes / self.together)
+            + (self.channels % self.lanes).div_ceil(self.together);
+        groups * self.rows * self.columns
     }
 
     /// Steps of a kernel row of a block.
     #[inline(always)]
     pub(super) fn row_steps(&self, block: usize) -> usize {
-        self.width(block) * self.columns
+        self.groups(block) * self.columns
     }
 
     /// The step at which a kernel row of a block begins.
     #[inline(always)]
     pub(super) fn row_start(&self, block: usize, row: usize) -> usize {
-        block * self.lanes * self.rows * self.columns + row * self.row_steps(block)
+        block * (self.lanes / self.together) * self.rows * self.columns
+            + row * self.row_steps(block)
     }
 
     /// The step of a weight.
     pub(super) fn step(&self, channel: usize, row: usize, column: usize) -> usize {
         let block = channel / self.lanes;
-        self.row_start(block, row) + column * self.width(block) + channel % self.lanes
+        self.row_start(block, row)
+            + column * self.groups(block)
+            + channel % self.lanes / self.together
     }
 
-    /// The runs of a kernel row, [`Taps::lanes`] scalars apart, and the scalars of each.
+    /// The runs of a kernel row, [`Taps::lanes`] scalars apart, and the steps of each.
     #[inline(always)]
     pub(super) fn runs(&self, block: usize) -> (usize, usize) {
-        let width = self.width(block);
-        if width == self.lanes { (1, self.row_steps(block)) } else { (self.columns, width) }
+        let groups = self.groups(block);
+        if groups * self.together == self.lanes {
+            (1, self.row_steps(block))
+        } else {
+            (self.columns, groups)
+        }
     }
 
-    /// Real channels of a block; none after the last.
+    /// Steps of the real channels of a block, for one kernel position; none after the last block.
     #[inline(always)]
-    fn width(&self, block: usize) -> usize {
-        self.lanes.min(self.channels.saturating_sub(block * self.lanes))
+    pub(super) fn groups(&self, block: usize) -> usize {
+        let width = self.lanes.min(self.channels.saturating_sub(block * self.lanes));
+        width.div_ceil(self.together)
     }
 }
 
@@ -75,7 +87,7 @@ mod tests {
         for (channels, lanes, rows, columns) in
             [(1, 1, 5, 5), (3, 1, 2, 7), (20, 16, 5, 5), (17, 8, 3, 4), (8, 8, 1, 2)]
         {
-            let taps = Taps { channels, lanes, rows, columns };
+            let taps = Taps { channels, lanes, rows, columns, together: 1 };
             let mut steps: Vec<usize> = (0..channels)
                 .flat_map(|c| (0..rows * columns).map(move |k| (c, k)))
                 .map(|(c, k)| taps.step(c, k / columns, k % columns))

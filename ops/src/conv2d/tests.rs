@@ -173,6 +173,29 @@ fn channels_at_and_across_block_borders() {
 }
 
 #[test]
+fn last_blocks_of_any_number_of_channels() {
+    for tail in 1..=16 {
+        for (whole, inner, stride) in [(0, 18, 1), (16, 7, 2), (32, 33, 1)] {
+            let plain = desc([whole + tail, inner], [4, 7], [3, 2]);
+            check_all(Conv2dDesc { ph: 1, pw: 1, sh: stride, sw: stride, ..plain }, 2);
+            check_all(desc([inner, whole + tail], [3, 9], [2, 3]), 3);
+        }
+    }
+}
+
+#[test]
+fn short_lines_without_padding() {
+    for mb in 1..=5 {
+        for (channels, ih, kh) in
+            [([20, 50], 12, 5), ([16, 5], 3, 1), ([5, 17], 7, 2), ([45, 33], 5, 5), ([32, 3], 1, 1)]
+        {
+            check_all(desc(channels, [ih, 12], [kh, 5]), mb);
+            check_all(Conv2dDesc { ph: 1, ..desc(channels, [ih, 12], [kh, 5]) }, mb);
+        }
+    }
+}
+
+#[test]
 fn widths_at_and_across_register_tiles() {
     for iw in 1..=30 {
         check_all(Conv2dDesc { ph: 1, pw: 1, ..desc([4, 18], [3, iw], [3, 3]) }, 2);
@@ -239,6 +262,26 @@ fn a_layer_without_bias_needs_none() {
     let io = Conv2dForward { mb: 1, src, wei, bia: None, dst: dst_tiles, scratch: &mut [] };
     conv.forward(0, io);
     assert_eq!(dst[..2], [6.0, 0.0]);
+}
+
+#[test]
+fn a_nan_or_infinity_reaches_no_padded_lane_of_few_channels() {
+    for desc in [desc([20, 35], [12, 12], [5, 5]), desc([34, 20], [3, 7], [3, 2])] {
+        on_every_isa(|isa| {
+            let conv = plans(desc, isa).remove(0);
+            let trial = Trial { conv, isa, mb: 1 };
+            let wei = vec![1.0; desc.plain_wei_len()];
+            let mut src = vec![1.0; desc.src_maps().len()];
+            src[0] = f32::INFINITY;
+            // `unblock` checks the padded lanes.
+            let dst = trial.forward(&src, &wei, &vec![0.0; desc.oc]);
+            assert!(!dst[0].is_finite() && dst[1].is_finite());
+            let mut diff_dst = vec![1.0; desc.dst_maps().len()];
+            diff_dst[0] = f32::INFINITY;
+            let diff_src = trial.backward_data(None, &diff_dst, &wei);
+            assert!(!diff_src[0].is_finite() && diff_src[desc.kw].is_finite());
+        });
+    }
 }
 
 #[test]

@@ -2,24 +2,8 @@
 
 use super::backward_data::Phase;
 use super::geometry::Geometry;
-use super::register_tile::NV;
-use super::taps::Taps;
+use super::strips::{Strip, len, strip_of};
 use crate::Tiles;
-
-/// The position of a weight among those of a group, for the output channel `out` of `out_blocks` blocks.
-///
-/// A pair of output blocks is a row of `NV` vectors a step; an odd last block is a row of one.
-pub(super) fn position(
-    taps: &Taps,
-    lanes: usize,
-    out_blocks: usize,
-    out: usize,
-    step: usize,
-) -> usize {
-    let pair = out / (NV * lanes);
-    let width = NV.min(out_blocks - pair * NV) * lanes;
-    pair * NV * lanes * taps.steps() + step * width + out % (NV * lanes)
-}
 
 /// Visits every weight of a group as (group, output channel, input channel, kernel row, kernel column).
 fn each_weight(g: &Geometry, mut visit: impl FnMut([usize; 5])) {
@@ -36,24 +20,56 @@ fn each_weight(g: &Geometry, mut visit: impl FnMut([usize; 5])) {
     }
 }
 
-/// The weights of one kernel position between a block of output and a block of input channels.
+/// Where the weights of one kernel position lie in the order of one strip.
+#[derive(Clone, Copy)]
+struct Side {
+    start: usize,
+    /// From step to step.
+    step: usize,
+    /// Channels of a step.
+    together: usize,
+}
+
+impl Side {
+    /// The side of a strip that begins at output channel `out` and inner channel `at[0]`, a block's first.
+    fn new(strip: &Strip, lanes: usize, out: usize, at: [usize; 3], start: usize) -> Side {
+        Side {
+            start: start + strip.position(lanes, out, at),
+            step: strip.blocks * lanes,
+            together: strip.taps.together,
+        }
+    }
+
+    fn at(&self, lane: usize, channel: usize) -> usize {
+        let (step, within) = (channel / self.together, channel % self.together);
+        self.start + step * self.step + lane * self.together + within
+    }
+}
+
+/// The weights of one kernel position between a block of output and a block of input channels, from the forward pass's
+/// order, whose vectors hold `outs` lanes, to the backward data pass's, whose vectors hold `channels`.
 struct Tile {
-    from: usize,
-    /// From input channel to input channel.
-    from_step: usize,
-    to: usize,
-    /// From output channel to output channel.
-    to_step: usize,
+    from: Side,
+    to: Side,
     outs: usize,
     channels: usize,
 }
 
 impl Tile {
     fn transpose(&self, wei: &[f32], turned: &mut [f32]) {
-        let wei = &wei[self.from..][..(self.channels - 1) * self.from_step + self.outs];
-        for out in 0..self.outs {
-            let row = &mut turned[self.to + out * self.to_step..][..self.channels];
-            let column = wei[out..].iter().step_by(self.from_step);
+        let Tile { from, to, outs, channels } = *self;
+        if from.together * to.together > 1 {
+            for out in 0..outs {
+                for channel in 0..channels {
+                    turned[to.at(channel, out)] = wei[from.at(out, channel)];
+                }
+            }
+            return;
+        }
+        let wei = &wei[from.start..][..(channels - 1) * from.step + outs];
+        for out in 0..outs {
+            let row = &mut turned[to.at(0, out)..][..channels];
+            let column = wei[out..].iter().step_by(from.step);
             for (turned, wei) in row.iter_mut().zip(column) {
                 *turned = *wei;
             }
@@ -61,16 +77,16 @@ impl Tile {
     }
 }
 
-/// The layout of the packed weights: for each group and pair of output blocks, step after step of [`Taps`].
+/// The layout of the packed weights: for each group and strip of output blocks, step after step of [`Taps`](super::taps::Taps).
 #[derive(Debug, Clone)]
 pub(super) struct PackedWeights {
     geometry: Geometry,
-    taps: Taps,
+    strips: Vec<Strip>,
 }
 
 impl PackedWeights {
     pub(super) fn new(geometry: &Geometry) -> PackedWeights {
-        PackedWeights { geometry: *geometry, taps: geometry.taps() }
+        PackedWeights { geometry: *geometry, strips: geometry.strips() }
     }
 
     /// Elements, output channels padded to whole vectors.
@@ -79,40 +95,21 @@ impl PackedWeights {
     }
 
     fn group_len(&self) -> usize {
-        self.geometry.out_blocks() * self.geometry.lanes * self.taps.steps()
-    }
-
-    fn position(&self, group: usize, o: usize, step: usize) -> usize {
-        let g = &self.geometry;
-        group * self.group_len() + position(&self.taps, g.lanes, g.out_blocks(), o, step)
+        len(&self.strips, self.geometry.lanes)
     }
 
     /// Visits (plain position, packed position) of every weight, in plain order.
     pub(super) fn each(&self, mut visit: impl FnMut(usize, usize)) {
         let mut plain = 0;
+        let lanes = self.geometry.lanes;
         each_weight(&self.geometry, |[group, o, i, ky, kx]| {
-            visit(plain, self.position(group, o, self.taps.step(i, ky, kx)));
+            let strip = strip_of(&self.strips, o, lanes);
+            visit(plain, group * self.group_len() + strip.position(lanes, o, [i, ky, kx]));
             plain += 1;
         });
     }
 
-    /// Elements of the weights turned around, input channels padded to whole vectors.
-    pub(super) fn backward_len(&self) -> usize {
-        self.geometry.groups * self.backward_group_len()
-    }
-
-    fn backward_group_len(&self) -> usize {
-        let g = &self.geometry;
-        g.group_ic.next_multiple_of(g.lanes) * g.group_oc * g.kh * g.kw
-    }
-
-    /// Pairs of input blocks, of all groups: each is turned around by a block of its own.
-    pub(super) fn backward_blocks(&self) -> usize {
-        let g = &self.geometry;
-        g.groups * g.group_ic.div_ceil(NV * g.lanes)
-    }
-
-    /// Turns around the weights of one pair of input blocks.
+    /// Turns around the weights of one strip of input blocks.
     pub(super) fn pack_backward(
         &self,
         phases: &[Phase],
@@ -122,34 +119,31 @@ impl PackedWeights {
     ) {
         let g = &self.geometry;
         let lanes = g.lanes;
-        let in_blocks = g.group_ic.div_ceil(lanes);
-        let pairs = in_blocks.div_ceil(NV);
-        let (group, pair) = (block / pairs, block % pairs);
-        let in_blocks = pair * NV..in_blocks.min((pair + 1) * NV);
-        let width = in_blocks.len() * lanes;
+        let strips = phases[0].strips.len();
+        let (group, index) = (block / strips, block % strips);
+        let backward_len: usize = phases.iter().map(|phase| len(&phase.strips, lanes)).sum();
         for phase in phases {
-            let taps = &phase.taps;
-            let start = group * self.backward_group_len()
-                + phase.wei_start
-                + pair * NV * lanes * taps.steps();
-            let turned = dst.tile(start..start + taps.steps() * width);
+            let strip = &phase.strips[index];
+            let start = group * backward_len + strip.start;
+            let turned = dst.tile(start..start + strip.len(lanes));
             turned.fill(0.0);
+            let in_blocks = strip.first..strip.first + strip.blocks;
             // Inner channels outermost: then both orders are walked nearly as they lie.
             for o in (0..g.group_oc).step_by(lanes) {
                 let outs = lanes.min(g.group_oc - o);
-                let from_step = NV.min(g.out_blocks() - o / (NV * lanes) * NV) * lanes;
-                for (at, in_block) in in_blocks.clone().enumerate() {
-                    let channel = in_block * lanes;
+                let wei_strip = strip_of(&self.strips, o, lanes);
+                for channel in in_blocks.clone().map(|in_block| in_block * lanes) {
                     let channels = lanes.min(g.group_ic - channel);
-                    for j in 0..taps.rows {
-                        for i in 0..taps.columns {
-                            let ky = phase.py + (taps.rows - 1 - j) * g.sh;
-                            let kx = phase.px + (taps.columns - 1 - i) * g.sw;
+                    for j in 0..strip.taps.rows {
+                        for i in 0..strip.taps.columns {
+                            let ky = phase.py + (strip.taps.rows - 1 - j) * g.sh;
+                            let kx = phase.px + (strip.taps.columns - 1 - i) * g.sw;
+                            let wei_start = group * self.group_len();
+                            let at = [channel, ky, kx];
+                            let to = Strip { start: 0, ..*strip };
                             let tile = Tile {
-                                from: self.position(group, o, self.taps.step(channel, ky, kx)),
-                                from_step,
-                                to: taps.step(o, j, i) * width + at * lanes,
-                                to_step: width,
+                                from: Side::new(wei_strip, lanes, o, at, wei_start),
+                                to: Side::new(&to, lanes, channel, [o, j, i], 0),
                                 outs,
                                 channels,
                             };

@@ -29,7 +29,7 @@ pub(super) fn accumulate<S: Simd, const R: usize, const N: usize>(
     depth: usize,
 ) -> [[S::F32; N]; R] {
     let strides = [lhs.row_stride, lhs.k_stride];
-    let columns = Broadcasts::<1, R>::new(lhs.src, [0], strides, depth);
+    let columns = Broadcasts::<1, R, 1>::new(lhs.src, [0], strides, depth);
     let starts = std::array::from_fn(|vector| vector * S::LANES);
     let vectors = Vectors::<S, N>::new(simd, rhs.src, starts, rhs.k_stride, depth);
     for (column, vectors) in columns.zip(vectors) {

@@ -50,6 +50,23 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn splat_group<const G: usize>(self, x: &[f32; G]) -> __m256 {
+        match x.as_slice() {
+            [x] => self.splat(*x),
+            [a, b] => {
+                let pair = u64::from(a.to_bits()) | u64::from(b.to_bits()) << 32;
+                let pairs = detected!(_mm256_set1_pd(f64::from_bits(pair)));
+                detected!(_mm256_castpd_ps(pairs))
+            }
+            [a, b, c, d] => {
+                let four = detected!(_mm_setr_ps(*a, *b, *c, *d));
+                detected!(_mm256_set_m128(four, four))
+            }
+            _ => unreachable!("groups are of 1, 2 or 4"),
+        }
+    }
+
+    #[inline(always)]
     fn load(self, src: &[f32]) -> __m256 {
         let src: &[f32; 8] = src.first_chunk().expect("a whole vector");
         // SAFETY: `src` has 8 elements, and the token proves AVX2.
@@ -158,6 +175,35 @@ impl Simd for Avx2 {
         let upper = detected!(_mm_movehdup_ps(two));
         let one = detected!(_mm_add_ss(two, upper));
         detected!(_mm_cvtss_f32(one))
+    }
+
+    #[inline(always)]
+    fn sum_groups<const G: usize>(self, v: __m256) -> __m256 {
+        // Within four lanes: 2 3 0 1, and 1 0 3 2.
+        let add_halves = |v| self.add(v, detected!(_mm256_permute_ps::<0b01_00_11_10>(v)));
+        let add_neighbors = |v| self.add(v, detected!(_mm256_permute_ps::<0b10_11_00_01>(v)));
+        let sums = match G {
+            1 => return v,
+            2 => add_neighbors(v),
+            4 => add_neighbors(add_halves(v)),
+            _ => unreachable!("groups are of 1, 2 or 4"),
+        };
+        let lane = detected!(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+        let scale = detected!(_mm256_set1_epi32(G as i32));
+        let first = detected!(_mm256_mullo_epi32(lane, scale));
+        // An index past the last lane wraps around, and its lane becomes zero.
+        self.keep_first(detected!(_mm256_permutevar8x32_ps(sums, first)), 8 / G)
+    }
+
+    #[inline(always)]
+    fn repeat_lanes<const G: usize>(self, v: __m256) -> __m256 {
+        let from = match G {
+            1 => return v,
+            2 => detected!(_mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)),
+            4 => detected!(_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)),
+            _ => unreachable!("groups are of 1, 2 or 4"),
+        };
+        detected!(_mm256_permutevar8x32_ps(v, from))
     }
 
     #[inline(always)]

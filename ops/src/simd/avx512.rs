@@ -48,6 +48,23 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn splat_group<const G: usize>(self, x: &[f32; G]) -> __m512 {
+        match x.as_slice() {
+            [x] => self.splat(*x),
+            [a, b] => {
+                let pair = u64::from(a.to_bits()) | u64::from(b.to_bits()) << 32;
+                let pairs = detected!(_mm512_set1_pd(f64::from_bits(pair)));
+                detected!(_mm512_castpd_ps(pairs))
+            }
+            [a, b, c, d] => {
+                let four = detected!(_mm_setr_ps(*a, *b, *c, *d));
+                detected!(_mm512_broadcast_f32x4(four))
+            }
+            _ => unreachable!("groups are of 1, 2 or 4"),
+        }
+    }
+
+    #[inline(always)]
     fn load(self, src: &[f32]) -> __m512 {
         let src: &[f32; 16] = src.first_chunk().expect("a whole vector");
         // SAFETY: `src` has 16 elements, and the token proves AVX-512F.
@@ -159,6 +176,35 @@ impl Simd for Avx512 {
         let upper = detected!(_mm_movehdup_ps(two));
         let one = detected!(_mm_add_ss(two, upper));
         detected!(_mm_cvtss_f32(one))
+    }
+
+    #[inline(always)]
+    fn sum_groups<const G: usize>(self, v: __m512) -> __m512 {
+        // Within four lanes: 2 3 0 1, and 1 0 3 2.
+        let add_halves = |v| self.add(v, detected!(_mm512_permute_ps::<0b01_00_11_10>(v)));
+        let add_neighbors = |v| self.add(v, detected!(_mm512_permute_ps::<0b10_11_00_01>(v)));
+        let sums = match G {
+            1 => return v,
+            2 => add_neighbors(v),
+            4 => add_neighbors(add_halves(v)),
+            _ => unreachable!("groups are of 1, 2 or 4"),
+        };
+        let lane =
+            detected!(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+        let scale = detected!(_mm512_set1_epi32(G as i32));
+        let first = detected!(_mm512_mullo_epi32(lane, scale));
+        detected!(_mm512_maskz_permutexvar_ps(first_lanes(16 / G), first, sums))
+    }
+
+    #[inline(always)]
+    fn repeat_lanes<const G: usize>(self, v: __m512) -> __m512 {
+        let from = match G {
+            1 => return v,
+            2 => detected!(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7)),
+            4 => detected!(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3)),
+            _ => unreachable!("groups are of 1, 2 or 4"),
+        };
+        detected!(_mm512_permutexvar_ps(from, v))
     }
 
     #[inline(always)]

@@ -39,6 +39,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `x` in every lane.
     fn splat(self, x: f32) -> Self::F32;
 
+    /// The elements of `x` again and again: lane `i` is `x[i % G]`. `G` is 1, 2 or 4.
+    fn splat_group<const G: usize>(self, x: &[f32; G]) -> Self::F32;
+
     /// Reads the first `LANES` elements.
     ///
     /// # Panics
@@ -94,6 +97,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// The sum of all lanes, in a fixed order: the upper half is added to the lower, lane by lane, until one is left.
     fn reduce_add(self, v: Self::F32) -> f32;
+
+    /// Lane `i` is the sum of the lanes `i * G..(i + 1) * G`, in the order of [`Simd::reduce_add`], and zero where there are
+    /// none. `G` is 1, 2 or 4.
+    fn sum_groups<const G: usize>(self, v: Self::F32) -> Self::F32;
+
+    /// Lane `i` is lane `i / G` of `v`. `G` is 1, 2 or 4.
+    fn repeat_lanes<const G: usize>(self, v: Self::F32) -> Self::F32;
 
     /// The nearest integer, ties to even.
     fn round(self, a: Self::F32) -> Self::F32;

@@ -6,9 +6,10 @@
 
 use super::Simd;
 
-/// The scalars `src[lines[r] + c * c_step + i * i_step]` for `r < R`, `c < C`, step by step along `i`.
+/// The scalars `src[lines[r] + c * c_step + i * i_step]` for `r < R`, `c < C`, step by step along `i`, each with the
+/// `G - 1` that follow it.
 #[derive(Debug, Clone)]
-pub struct Broadcasts<'a, const R: usize, const C: usize> {
+pub struct Broadcasts<'a, const R: usize, const C: usize, const G: usize = 1> {
     src: &'a [f32],
     lines: [usize; R],
     c_step: usize,
@@ -18,13 +19,13 @@ pub struct Broadcasts<'a, const R: usize, const C: usize> {
 
 /// The scalars of one step.
 #[derive(Debug, Clone, Copy)]
-pub struct Column<'a, const R: usize, const C: usize> {
+pub struct Column<'a, const R: usize, const C: usize, const G: usize = 1> {
     src: &'a [f32],
     lines: [usize; R],
     c_step: usize,
 }
 
-impl<'a, const R: usize, const C: usize> Broadcasts<'a, R, C> {
+impl<'a, const R: usize, const C: usize, const G: usize> Broadcasts<'a, R, C, G> {
     /// A view of `steps` steps.
     ///
     /// # Panics
@@ -36,14 +37,14 @@ impl<'a, const R: usize, const C: usize> Broadcasts<'a, R, C> {
         lines: [usize; R],
         [c_step, i_step]: [usize; 2],
         steps: usize,
-    ) -> Broadcasts<'a, R, C> {
-        const { assert!(R > 0 && C > 0) };
+    ) -> Broadcasts<'a, R, C, G> {
+        const { assert!(R > 0 && C > 0 && G > 0) };
         if steps > 0 {
             // Saturation makes a view that would wrap around exceed the slice instead.
             let reach =
                 (steps - 1).saturating_mul(i_step).saturating_add((C - 1).saturating_mul(c_step));
             for line in lines {
-                let last = line.saturating_add(reach);
+                let last = line.saturating_add(reach).saturating_add(G - 1);
                 assert!(last < src.len(), "scalar {last} of {}", src.len());
             }
         }
@@ -59,17 +60,17 @@ impl<'a, const R: usize, const C: usize> Broadcasts<'a, R, C> {
     pub fn with<S: Simd, const NV: usize>(
         self,
         vectors: Vectors<'a, S, NV>,
-    ) -> Pairs<'a, S, R, C, NV> {
+    ) -> Pairs<'a, S, R, C, NV, G> {
         assert_eq!(self.steps, vectors.steps, "steps of scalars and vectors");
         Pairs { scalars: self, vectors, at: 0 }
     }
 }
 
-impl<'a, const R: usize, const C: usize> Iterator for Broadcasts<'a, R, C> {
-    type Item = Column<'a, R, C>;
+impl<'a, const R: usize, const C: usize, const G: usize> Iterator for Broadcasts<'a, R, C, G> {
+    type Item = Column<'a, R, C, G>;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Column<'a, R, C>> {
+    fn next(&mut self) -> Option<Column<'a, R, C, G>> {
         self.steps = self.steps.checked_sub(1)?;
         let column = Column { src: self.src, lines: self.lines, c_step: self.c_step };
         for line in &mut self.lines {
@@ -79,7 +80,22 @@ impl<'a, const R: usize, const C: usize> Iterator for Broadcasts<'a, R, C> {
     }
 }
 
-impl<const R: usize, const C: usize> Column<'_, R, C> {
+impl<const R: usize, const C: usize, const G: usize> Column<'_, R, C, G> {
+    /// Scalar `(r, c)` of this step, and those that follow it.
+    ///
+    /// # Panics
+    ///
+    /// If `r >= R` or `c >= C`; with constant indices the check costs nothing.
+    #[inline(always)]
+    pub fn group(&self, r: usize, c: usize) -> &[f32; G] {
+        assert!(c < C, "column {c} of {C}");
+        let at = self.lines[r] + c * self.c_step;
+        debug_assert!(at + G <= self.src.len(), "scalars at {at} of {}", self.src.len());
+        // SAFETY: `Broadcasts::new` checked the last scalar of the last line, last column and last step; only steps that it
+        // counted are handed out, and `r` and `c` are in range.
+        unsafe { &*self.src.as_ptr().add(at).cast::<[f32; G]>() }
+    }
+
     /// Scalar `(r, c)` of this step.
     ///
     /// # Panics
@@ -151,19 +167,19 @@ impl<S: Simd, const NV: usize> Iterator for Vectors<'_, S, NV> {
 
 /// Scalars and vectors of the same steps.
 #[derive(Debug, Clone)]
-pub struct Pairs<'a, S, const R: usize, const C: usize, const NV: usize> {
-    scalars: Broadcasts<'a, R, C>,
+pub struct Pairs<'a, S, const R: usize, const C: usize, const NV: usize, const G: usize = 1> {
+    scalars: Broadcasts<'a, R, C, G>,
     vectors: Vectors<'a, S, NV>,
     at: usize,
 }
 
-impl<'a, S: Simd, const R: usize, const C: usize, const NV: usize> Iterator
-    for Pairs<'a, S, R, C, NV>
+impl<'a, S: Simd, const R: usize, const C: usize, const NV: usize, const G: usize> Iterator
+    for Pairs<'a, S, R, C, NV, G>
 {
-    type Item = (Column<'a, R, C>, [S::F32; NV]);
+    type Item = (Column<'a, R, C, G>, [S::F32; NV]);
 
     #[inline(always)]
-    fn next(&mut self) -> Option<(Column<'a, R, C>, [S::F32; NV])> {
+    fn next(&mut self) -> Option<Self::Item> {
         let Pairs { scalars: Broadcasts { src, lines, c_step, i_step, steps }, vectors, at } = self;
         if *at >= *steps {
             return None;
@@ -184,13 +200,13 @@ impl<'a, S: Simd, const R: usize, const C: usize, const NV: usize> Iterator
 /// [`Broadcasts`] of many lines, checked together: line `[a, b]` begins `a * line_steps[0] + b * line_steps[1]` elements
 /// further on.
 #[derive(Debug, Clone)]
-pub struct BroadcastLines<'a, const R: usize, const C: usize> {
-    first: Broadcasts<'a, R, C>,
+pub struct BroadcastLines<'a, const R: usize, const C: usize, const G: usize = 1> {
+    first: Broadcasts<'a, R, C, G>,
     counts: [usize; 2],
     line_steps: [usize; 2],
 }
 
-impl<'a, const R: usize, const C: usize> BroadcastLines<'a, R, C> {
+impl<'a, const R: usize, const C: usize, const G: usize> BroadcastLines<'a, R, C, G> {
     /// `counts[0] * counts[1]` lines, of which `first` is the first.
     ///
     /// # Panics
@@ -198,15 +214,15 @@ impl<'a, const R: usize, const C: usize> BroadcastLines<'a, R, C> {
     /// If an element of any line lies outside of the slice of `first`.
     #[inline(always)]
     pub fn new(
-        first: Broadcasts<'a, R, C>,
+        first: Broadcasts<'a, R, C, G>,
         counts: [usize; 2],
         line_steps: [usize; 2],
-    ) -> BroadcastLines<'a, R, C> {
+    ) -> BroadcastLines<'a, R, C, G> {
         if counts[0] > 0 && counts[1] > 0 {
             let Broadcasts { src, lines, c_step, i_step, steps } = first;
             let to_last = last_line(counts, line_steps);
             let lines = lines.map(|line| line.saturating_add(to_last));
-            Broadcasts::<R, C>::new(src, lines, [c_step, i_step], steps);
+            Broadcasts::<R, C, G>::new(src, lines, [c_step, i_step], steps);
         }
         BroadcastLines { first, counts, line_steps }
     }
@@ -217,7 +233,7 @@ impl<'a, const R: usize, const C: usize> BroadcastLines<'a, R, C> {
     ///
     /// If there is no such line.
     #[inline(always)]
-    pub fn line(&self, at: [usize; 2]) -> Broadcasts<'a, R, C> {
+    pub fn line(&self, at: [usize; 2]) -> Broadcasts<'a, R, C, G> {
         assert!(at[0] < self.counts[0] && at[1] < self.counts[1], "line {at:?}");
         // Between the first and the last line, which both were checked.
         let shift = at[0] * self.line_steps[0] + at[1] * self.line_steps[1];

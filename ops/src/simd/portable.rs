@@ -25,6 +25,11 @@ impl<const N: usize> Simd for Portable<N> {
     }
 
     #[inline(always)]
+    fn splat_group<const G: usize>(self, x: &[f32; G]) -> [f32; N] {
+        lanes(|i| x[i % G])
+    }
+
+    #[inline(always)]
     fn load(self, src: &[f32]) -> [f32; N] {
         *src.first_chunk().expect("a whole vector")
     }
@@ -113,6 +118,21 @@ impl<const N: usize> Simd for Portable<N> {
             }
         }
         v[0]
+    }
+
+    #[inline(always)]
+    fn sum_groups<const G: usize>(self, v: [f32; N]) -> [f32; N] {
+        lanes(|i| match v[(i * G).min(N)..].first_chunk::<G>().map(<[f32; G]>::as_slice) {
+            Some([a]) => *a,
+            Some([a, b]) => a + b,
+            Some([a, b, c, d]) => (a + c) + (b + d),
+            _ => 0.0,
+        })
+    }
+
+    #[inline(always)]
+    fn repeat_lanes<const G: usize>(self, v: [f32; N]) -> [f32; N] {
+        lanes(|i| v[i / G])
     }
 
     #[inline(always)]

@@ -135,6 +135,50 @@ fn interleaving_takes_lanes_in_turn() {
     }
 }
 
+struct Groups;
+
+impl Kernel for Groups {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        check_groups::<S, 1>(simd);
+        check_groups::<S, 2>(simd);
+        check_groups::<S, 4>(simd);
+    }
+}
+
+#[inline(always)]
+fn check_groups<S: Simd, const G: usize>(simd: S) {
+    let values: Vec<f32> = (0..S::LANES).map(|i| 1.1_f32.powi(7 * i as i32)).collect();
+    let stored = |v| {
+        let mut lanes = vec![f32::NAN; S::LANES];
+        simd.store(&mut lanes, v);
+        lanes
+    };
+    let group = values.first_chunk::<G>().expect("a vector has 4 lanes and more");
+    let expected: Vec<f32> = values[..G].iter().copied().cycle().take(S::LANES).collect();
+    assert_eq!(stored(simd.splat_group(group)), expected, "splat");
+    let expected: Vec<f32> = (0..S::LANES).map(|i| values[i / G]).collect();
+    assert_eq!(stored(simd.repeat_lanes::<G>(simd.load(&values))), expected, "repeat");
+    let mut expected: Vec<f32> = (values.chunks_exact(G))
+        .map(|x| match x {
+            [a] => *a,
+            [a, b] => a + b,
+            _ => (x[0] + x[2]) + (x[1] + x[3]),
+        })
+        .collect();
+    expected.resize(S::LANES, 0.0);
+    assert_eq!(stored(simd.sum_groups::<G>(simd.load(&values))), expected, "sum");
+}
+
+#[test]
+fn groups_of_lanes_are_filled_and_summed() {
+    for isa in Isa::all_available() {
+        isa.dispatch(Groups);
+    }
+}
+
 struct SumOrder;
 
 impl Kernel for SumOrder {
@@ -235,7 +279,7 @@ fn names_lead_back_to_their_set() {
 #[test]
 fn views_hand_out_what_they_say() {
     let src: Vec<f32> = (0..40).map(|i| i as f32).collect();
-    let view = Broadcasts::<2, 3>::new(&src, [0, 20], [4, 1], 5);
+    let view = Broadcasts::<2, 3, 1>::new(&src, [0, 20], [4, 1], 5);
     let got: Vec<f32> = view.map(|column| column.get(1, 2) - column.get(0, 1)).collect();
     assert_eq!(got, [24.0; 5]);
 }
@@ -243,20 +287,20 @@ fn views_hand_out_what_they_say() {
 #[test]
 #[should_panic(expected = "scalar 40 of 40")]
 fn a_view_beyond_its_slice_is_refused() {
-    let _view = Broadcasts::<2, 3>::new(&[0.0; 40], [0, 28], [4, 1], 5);
+    let _view = Broadcasts::<2, 3, 1>::new(&[0.0; 40], [0, 28], [4, 1], 5);
 }
 
 #[test]
 #[should_panic(expected = "scalar 18446744073709551615 of 4")]
 fn a_view_that_wraps_around_is_refused() {
-    let _view = Broadcasts::<1, 3>::new(&[0.0; 4], [1], [usize::MAX / 2 + 1, 1], 2);
+    let _view = Broadcasts::<1, 3, 1>::new(&[0.0; 4], [1], [usize::MAX / 2 + 1, 1], 2);
 }
 
 #[test]
 fn lines_of_views_are_handed_out_in_step() {
     let simd = portable::Portable::<8>;
     let src: Vec<f32> = (0..80).map(|i| i as f32).collect();
-    let scalars = Broadcasts::<1, 2>::new(&src, [1], [1, 4], 2);
+    let scalars = Broadcasts::<1, 2, 1>::new(&src, [1], [1, 4], 2);
     let vectors = Vectors::<_, 1>::new(simd, &src, [0], 8, 2);
     let scalars = BroadcastLines::new(scalars, [2, 3], [40, 10]);
     let vectors = VectorLines::new(vectors, [2, 3], [32, 16]);
@@ -269,7 +313,7 @@ fn lines_of_views_are_handed_out_in_step() {
 #[should_panic(expected = "scalar 80 of 80")]
 fn scalars_of_a_line_beyond_the_slice_are_refused() {
     let src = [0.0; 80];
-    let first = Broadcasts::<1, 2>::new(&src, [5], [1, 4], 2);
+    let first = Broadcasts::<1, 2, 1>::new(&src, [5], [1, 4], 2);
     let _lines = BroadcastLines::new(first, [3, 2], [30, 10]);
 }
 

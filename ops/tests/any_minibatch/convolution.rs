@@ -198,6 +198,12 @@ fn samples_whose_weights_exceed_the_caches() {
 }
 
 #[test]
+fn samples_of_short_lines_without_padding() {
+    check_layer(desc([20, 50], [12, 12], [5, 5]), 13, 7);
+    check_layer(Conv2dDesc { ph: 2, ..desc([38, 17], [7, 12], [3, 5]) }, 6, 8);
+}
+
+#[test]
 fn samples_of_long_lines() {
     check_layer(Conv2dDesc { ph: 1, pw: 1, ..desc([16, 32], [40, 60], [3, 3]) }, 3, 5);
     check_layer(Conv2dDesc { ph: 1, sw: 2, groups: 48, ..desc([48, 48], [20, 30], [3, 3]) }, 5, 6);

@@ -144,7 +144,7 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
     let lines = [chunk.samples, rows.len()];
     let steps = [1, chunk.src_pixel_step];
     let pixels = chunk.pixels;
-    let first = Broadcasts::<R, C>::new(chunk.src, starts, steps, pixels);
+    let first = Broadcasts::<R, C, 1>::new(chunk.src, starts, steps, pixels);
     let scalar_lines = BroadcastLines::new(first, lines, chunk.src_line_steps);
     let shift = skipped * chunk.diff_line_steps[1];
     let starts: [usize; N] = std::array::from_fn(|n| chunk.diff_starts[n] + shift);

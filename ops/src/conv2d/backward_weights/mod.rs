@@ -39,6 +39,7 @@ use self::share::{Cut, Pixels, Share};
 use self::tap_tiles::TapTiles;
 use super::geometry::Geometry;
 use super::staging::{Region, Staging};
+use super::strips::Strip;
 use super::taps::Taps;
 use crate::sgd::GradientSink;
 use crate::slices::{SumStack, levels};
@@ -74,6 +75,8 @@ pub(super) struct BackwardWeightsPlan {
     geometry: Geometry,
     staging: Staging,
     taps: Taps,
+    /// Of the packed weights of a group.
+    strips: Vec<Strip>,
     tap_tiles: TapTiles,
     /// Output vectors of a tile.
     vectors: usize,
@@ -118,6 +121,7 @@ impl BackwardWeightsPlan {
             geometry: *g,
             staging,
             taps,
+            strips: g.strips(),
             tap_tiles,
             vectors,
             cut,

@@ -2,7 +2,7 @@
 
 use super::BackwardWeightsPlan;
 use super::share::Share;
-use crate::conv2d::weights::position;
+use crate::conv2d::strips::{len, strip_of};
 use crate::sgd::{GradientSink, Rule};
 use crate::simd::{Kernel, Simd};
 
@@ -10,8 +10,7 @@ impl BackwardWeightsPlan {
     /// Puts the sums of a share where the gradient of the packed weights goes.
     pub(super) fn store(&self, share: &Share, sums: &[f32], mut diff_wei: GradientSink<'_>) {
         let g = &self.geometry;
-        let out_blocks = g.out_blocks();
-        let group_start = share.group * out_blocks * g.lanes * self.taps.steps();
+        let group_start = share.group * len(&self.strips, g.lanes);
         let taps = self.tap_range(share);
         let steps = &self.tap_tiles.steps[taps.clone()];
         for out in share.outs.clone() {
@@ -19,14 +18,14 @@ impl BackwardWeightsPlan {
             let first = within / self.vectors * self.vectors;
             let vectors = self.vectors.min(share.outs.len() - first);
             let sums = &sums[(first * taps.len() + within - first) * g.lanes..];
-            let at =
-                |step| group_start + position(&self.taps, g.lanes, out_blocks, out * g.lanes, step);
+            let strip = strip_of(&self.strips, out * g.lanes, g.lanes);
+            let start = group_start + strip.start + (out - strip.first) * g.lanes;
             self.isa.dispatch(Scatter {
                 sums,
                 vectors,
                 steps,
-                start: at(0),
-                step_len: at(1) - at(0),
+                start,
+                step_len: strip.blocks * g.lanes,
                 real_lanes: g.group_oc - out * g.lanes,
                 diff_wei: diff_wei.reborrow(),
             });
