@@ -107,8 +107,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The lanes of both vectors in turn, `a[0] b[0] a[1] b[1] ..`, in two vectors.
     fn interleave(self, a: Self::F32, b: Self::F32) -> (Self::F32, Self::F32);
 
-    /// Asks for the cache line of element `at` of `src`, to be read soon from the L2 cache. Nothing is checked: an element
-    /// that does not exist costs the time of a request and does no harm.
+    /// Asks for the cache line of element `at` of `src`, to be read soon from the L2 cache; does nothing where the element
+    /// does not exist.
     #[inline(always)]
     fn prefetch(self, src: &[f32], at: usize) {
         let _ = (src, at);
