@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Sums stay in scratch, `[vectors of samples][ic][samples]`, until all panels have passed. While a tile computes, it asks
-//! for the weights of the next ic.
+//! for the weights of the next ic, or, at the last ones, of the next panel.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use super::Linear;
 use super::blocking::{DEPTH, Grid, Side, VECTORS, panels, tile_rows};
 use super::epilogue::Differentiate;
 use super::packing::GROUP;
-use super::tile::{Lhs, Rhs, accumulate, load_sums, store_sums};
+use super::tile::{Lhs, Rhs, accumulate, add_sums, store_sums};
 use super::transpose::{load_square, transpose_square};
 use crate::Tiles;
 use crate::extent::expect_len;
@@ -33,8 +33,8 @@ const MAX_SAMPLES: usize = 256;
 /// Input features of a block at most: their sums are half a MiB.
 const MAX_FEATURES: usize = 512;
 
-/// Input features that all samples pass together, in whole tiles: their weights of a panel are 90 KiB.
-const NEAR_FEATURES: usize = 120;
+/// Input features that all samples pass together at most, in whole tiles: their weights of a panel are 99 KiB.
+const NEAR_FEATURES: usize = 132;
 
 /// Rows of a tile of a single vector: more than of two vectors, because sums must be more than two multiply-adds a
 /// cycle of 4 to 5 cycles.
@@ -106,12 +106,19 @@ impl Linear {
         // Few samples pass but once: then weights come from memory in stretches as long as can be.
         let few = samples.len() <= VECTORS * lanes;
         let near_features = if few { MAX_FEATURES } else { NEAR_FEATURES };
+        let near_features = rows.len().div_ceil(rows.len().div_ceil(near_features).max(1));
+        let near_features = sum_rows(near_features.max(1));
         for oc in panels(self.oc.padded(), DEPTH) {
             let (stride, columns, samples) = (self.oc.padded(), oc.clone(), &samples);
             self.isa.dispatch(TransposePanel { src: diff_dst, stride, samples, columns, panel });
             for first in rows.clone().step_by(near_features) {
                 let near = first..(first + near_features).min(rows.end);
                 let parts = Vectors::of(samples, lanes).count();
+                let next = if near.end < rows.end {
+                    near.end * GROUP
+                } else {
+                    oc.len() * self.desc.in_features + rows.start * GROUP
+                };
                 for (part, vectors) in Vectors::of(samples, lanes).enumerate() {
                     let sums = &mut sums[vectors.elements(sum_rows(rows.len()))];
                     let at = first - rows.start..first - rows.start + sum_rows(near.len());
@@ -123,6 +130,7 @@ impl Linear {
                         panel: &panel[vectors.elements(oc.len())],
                         sums: &mut sums[at.start * vectors.width..at.end * vectors.width],
                         odd_rows,
+                        next,
                         part,
                         parts,
                         few,
@@ -270,7 +278,10 @@ struct Strip<'a> {
     panel: &'a [f32],
     sums: &'a mut [f32],
     odd_rows: &'a mut [f32],
-    /// Which of the `parts` of the next input features' weights is to be asked for.
+    /// Where the weights are that all samples meet next, of the next input features or the next panel, counted from the
+    /// panel's first.
+    next: usize,
+    /// Which of the `parts` of them is to be asked for.
     part: usize,
     parts: usize,
     /// Whether samples are so few that every weight is read once: then those of the tile after the next are asked for.
@@ -281,62 +292,84 @@ impl Kernel for Strip<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        if self.sums.len() == sum_rows(self.rows.len()) * S::LANES {
-            self.multiply::<S, SINGLE_ROWS, 1>(simd);
-        } else if tile_rows(S::LANES) == 12 {
-            self.multiply::<S, 12, 2>(simd);
-        } else {
-            self.multiply::<S, 6, 2>(simd);
+    fn run<S: Simd>(mut self, simd: S) {
+        let rows = self.rows.clone();
+        let tall = tile_rows(S::LANES);
+        let single = self.sums.len() == sum_rows(rows.len()) * S::LANES;
+        let mut row = rows.start;
+        while row < rows.end {
+            let left = rows.end - row;
+            // The first comparison is known at compile time, so a tile that does not fit is not even compiled.
+            row += if single {
+                self.multiply::<S, SINGLE_ROWS, 1>(simd, row)
+            } else if tall == 12 && left > 8 && left != 16 {
+                self.multiply::<S, 12, 2>(simd, row)
+            } else if tall == 12 {
+                self.multiply::<S, 8, 2>(simd, row)
+            } else {
+                self.multiply::<S, 6, 2>(simd, row)
+            };
         }
     }
 }
 
 impl Strip<'_> {
-    /// Multiplies all rows with N vectors of samples.
+    /// Multiplies a tile's rows, from `row` on, with N vectors of samples; returns R.
     #[inline(always)]
-    fn multiply<S: Simd, const R: usize, const N: usize>(self, simd: S) {
-        let Strip { wei, ic_total, oc, rows, panel, sums: out, odd_rows, part, parts, few } = self;
+    fn multiply<S: Simd, const R: usize, const N: usize>(&mut self, simd: S, row: usize) -> usize {
+        let (ic_total, oc, rows) = (self.ic_total, &self.oc, &self.rows);
         let full = oc.len() / GROUP;
-        let (full_panel, narrow_panel) = panel.split_at(full * GROUP * N * S::LANES);
+        let (full_panel, narrow_panel) = self.panel.split_at(full * GROUP * N * S::LANES);
         let narrow = oc.len() - full * GROUP;
-        let wei = &wei[oc.start * ic_total..oc.end * ic_total];
+        let wei = &self.wei[oc.start * ic_total..];
         let (full_wei, narrow_wei) = wei.split_at(full * GROUP * ic_total);
-        // The rows after these, of every group: the same number of lines in each tile.
-        let tiles = rows.len().div_ceil(R);
-        let (lines, mut ahead) = if few {
-            (R * GROUP / 16, (rows.start + 2 * R) * GROUP)
-        } else {
-            let lines = (NEAR_FEATURES * GROUP / 16).div_ceil(parts * tiles);
-            (lines, rows.end * GROUP + part * tiles * lines * 16)
-        };
-        for (row, out) in rows.clone().step_by(R).zip(out.chunks_exact_mut(R * N * S::LANES)) {
-            let present = if oc.start == 0 { 0 } else { R };
-            let mut sums = load_sums::<S, R, N>(simd, out, N * S::LANES, present);
-            let filled = (rows.end - row).min(R);
-            let panels = full_panel.chunks_exact(GROUP * N * S::LANES);
-            for (panel, wei) in panels.zip(full_wei.chunks_exact(GROUP * ic_total)) {
-                for line in 0..lines {
-                    simd.prefetch(wei, ahead + line * 16);
-                }
-                let mut src = &wei[row * GROUP..];
-                if filled < R {
-                    copy_rows(simd, src, GROUP, filled, odd_rows);
-                    src = odd_rows;
-                }
-                let lhs = Lhs { src, row_stride: GROUP, k_stride: 1 };
-                let rhs = Rhs { src: panel, k_stride: N * S::LANES };
-                sums = accumulate(simd, sums, lhs, rhs, GROUP);
+        let (lines, ahead) = self.ahead::<R>(row);
+        let at = (row - rows.start) * N * S::LANES;
+        let out = &mut self.sums[at..at + R * N * S::LANES];
+        let mut sums = [[simd.zero(); N]; R];
+        let filled = (rows.end - row).min(R);
+        let panels = full_panel.chunks_exact(GROUP * N * S::LANES);
+        for (group, panel) in panels.enumerate() {
+            let group = group * GROUP * ic_total;
+            for line in 0..lines {
+                simd.prefetch(wei, group + ahead + line * 16);
             }
-            ahead += lines * 16;
-            if narrow > 0 {
-                copy_rows(simd, &narrow_wei[row * narrow..], narrow, filled, odd_rows);
-                let lhs = Lhs { src: odd_rows, row_stride: GROUP, k_stride: 1 };
-                let rhs = Rhs { src: narrow_panel, k_stride: N * S::LANES };
-                sums = accumulate(simd, sums, lhs, rhs, narrow);
+            let mut src = &full_wei[group + row * GROUP..];
+            if filled < R {
+                copy_rows(simd, src, GROUP, filled, self.odd_rows);
+                src = self.odd_rows;
             }
-            store_sums(simd, sums, out, N * S::LANES, R);
+            let lhs = Lhs { src, row_stride: GROUP, k_stride: 1 };
+            let rhs = Rhs { src: panel, k_stride: N * S::LANES };
+            sums = accumulate(simd, sums, lhs, rhs, GROUP);
         }
+        if narrow > 0 {
+            copy_rows(simd, &narrow_wei[row * narrow..], narrow, filled, self.odd_rows);
+            let lhs = Lhs { src: self.odd_rows, row_stride: GROUP, k_stride: 1 };
+            let rhs = Rhs { src: narrow_panel, k_stride: N * S::LANES };
+            sums = accumulate(simd, sums, lhs, rhs, narrow);
+        }
+        if oc.start == 0 {
+            store_sums(simd, sums, out, N * S::LANES, R);
+        } else {
+            add_sums(simd, sums, out, N * S::LANES);
+        }
+        R
+    }
+
+    /// The lines of every group that a tile asks for, and where the first of them is.
+    #[inline(always)]
+    fn ahead<const R: usize>(&self, row: usize) -> (usize, usize) {
+        let rows = &self.rows;
+        if self.few {
+            let next = row + 2 * R;
+            let wrapped = self.next + next.saturating_sub(rows.end) * GROUP;
+            return (R * GROUP / 16, if next < rows.end { next * GROUP } else { wrapped });
+        }
+        let span = (rows.len() * GROUP / 16).div_ceil(self.parts);
+        let line = |row: usize| span * row.min(rows.len()) / rows.len();
+        let (first, end) = (line(row - rows.start), line(row - rows.start + R));
+        (end - first, self.next + (self.part * span + first) * 16)
     }
 }
 

@@ -18,7 +18,7 @@ use std::ops::Range;
 use super::Linear;
 use super::blocking::{DEPTH, Grid, Side, VECTORS, panels, tile_rows};
 use super::packing::GROUP;
-use super::tile::{Ahead, Lhs, Rhs, accumulate, load_sums, store_sums};
+use super::tile::{Ahead, Lhs, Rhs, accumulate, add_sums};
 use crate::extent::expect_len;
 use crate::simd::{Kernel, Simd};
 use crate::{ActivationKind, Tiles};
@@ -319,7 +319,7 @@ impl Tile<'_, '_> {
     fn multiply<S: Simd, const R: usize, const N: usize>(self, simd: S) -> usize {
         let Tile { panel, depth, wei, sums: out, ahead } = self;
         let width = N * S::LANES;
-        let mut sums = load_sums::<S, R, N>(simd, out, width, R);
+        let mut sums = [[simd.zero(); N]; R];
         let mut k = 0;
         while k < depth {
             ahead.wei.fetch(simd, ahead.wei_lines);
@@ -332,7 +332,7 @@ impl Tile<'_, '_> {
             sums = accumulate(simd, sums, lhs, rhs, part);
             k += part;
         }
-        store_sums(simd, sums, out, width, R);
+        add_sums(simd, sums, out, width);
         R
     }
 }

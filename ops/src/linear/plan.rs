@@ -13,8 +13,9 @@ use crate::{Isa, ShapeError};
 /// diff_bia[oc]   = sum over n of diff_dst[n,oc]
 /// ```
 ///
-/// Weights are packed once and stay so: all passes read or write the same layout. Sums add their terms in order, so
-/// they do not depend on how samples and features are cut into blocks.
+/// Weights are packed once and stay so: all passes read or write the same layout. Sums add their terms in an order that
+/// follows from the layer alone (in turn, and of many features panel by panel), so they do not depend on how samples and
+/// features are cut into blocks.
 ///
 /// # Shapes
 ///

@@ -128,6 +128,24 @@ pub(super) fn store_sums<S: Simd, const R: usize, const N: usize>(
     });
 }
 
+/// Adds sums to those in `dst`. Sums of a panel start from zero and are added when they are complete: a tile that starts from what
+/// was there waits for the second-level cache first (forward: 5 to 9 % slower on two cores, 10 % at 32 samples).
+#[inline(always)]
+pub(super) fn add_sums<S: Simd, const R: usize, const N: usize>(
+    simd: S,
+    sums: [[S::F32; N]; R],
+    dst: &mut [f32],
+    stride: usize,
+) {
+    for_each_row!(R, row => {
+        let dst = &mut dst[row * stride..][..N * S::LANES];
+        for vector in 0..N {
+            let dst = &mut dst[vector * S::LANES..];
+            simd.store(dst, simd.add(simd.load(dst), sums[row][vector]));
+        }
+    });
+}
+
 /// The step of the weights that the first `rows` rows of sums are the gradients of.
 #[inline(always)]
 pub(super) fn step_sums<S: Simd, const R: usize, const N: usize>(
