@@ -185,7 +185,7 @@ fn last_blocks_of_any_number_of_channels() {
 
 #[test]
 fn short_lines_without_padding() {
-    for mb in 1..=5 {
+    for mb in [1, 2, 5] {
         for (channels, ih, kh) in
             [([20, 50], 12, 5), ([16, 5], 3, 1), ([5, 17], 7, 2), ([45, 33], 5, 5), ([32, 3], 1, 1)]
         {

@@ -93,7 +93,8 @@ impl<const R: usize, const C: usize, const G: usize> Column<'_, R, C, G> {
         debug_assert!(at + G <= self.src.len(), "scalars at {at} of {}", self.src.len());
         // SAFETY: `Broadcasts::new` checked the last scalar of the last line, last column and last step; only steps that it
         // counted are handed out, and `r` and `c` are in range.
-        unsafe { &*self.src.as_ptr().add(at).cast::<[f32; G]>() }
+        let group = unsafe { self.src.get_unchecked(at..at + G) };
+        group.first_chunk().expect("a whole group")
     }
 
     /// Scalar `(r, c)` of this step.
