@@ -1,5 +1,7 @@
 //! Packed weights: from and to plain OIHW, and turned around for the backward data pass.
 
+use std::ops::Range;
+
 use super::backward_data::Phase;
 use super::geometry::Geometry;
 use super::register_tile::NV;
@@ -94,6 +96,42 @@ impl PackedWeights {
             visit(plain, self.position(group, o, self.taps.step(i, ky, kx)));
             plain += 1;
         });
+    }
+
+    /// Where the weights of an output channel of the only group begin, for an input channel and a tap, counted row by row.
+    pub(super) fn at(&self, o: usize, channel: usize, tap: usize) -> usize {
+        let columns = self.geometry.kw;
+        self.position(0, o, self.taps.step(channel, tap / columns, tap % columns))
+    }
+
+    /// Exchanges the channels of some weights of the only group: those between some input blocks and a block of output
+    /// channels, as `[tap][output channel][input channel, padded]`.
+    pub(super) fn turn_around(
+        &self,
+        in_blocks: Range<usize>,
+        outs: Range<usize>,
+        wei: &[f32],
+        turned: &mut [f32],
+    ) {
+        let g = &self.geometry;
+        let lanes = g.lanes;
+        let width = in_blocks.len() * lanes;
+        let from_step = NV.min(g.out_blocks() - outs.start / (NV * lanes) * NV) * lanes;
+        turned.fill(0.0);
+        for (at, in_block) in in_blocks.enumerate() {
+            let channel = in_block * lanes;
+            for tap in 0..g.kh * g.kw {
+                let tile = Tile {
+                    from: self.at(outs.start, channel, tap),
+                    from_step,
+                    to: tap * outs.len() * width + at * lanes,
+                    to_step: width,
+                    outs: outs.len(),
+                    channels: lanes.min(g.group_ic - channel),
+                };
+                tile.transpose(wei, turned);
+            }
+        }
     }
 
     /// Elements of the weights turned around, input channels padded to whole vectors.
