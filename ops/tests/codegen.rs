@@ -124,6 +124,16 @@ fn is_vector_on_the_stack(text: &str) -> bool {
     (text.contains("%zmm") || text.contains("%ymm")) && text.contains("(%rsp")
 }
 
+/// Whether an instruction writes a vector to memory that is not the stack.
+fn stores_a_vector(text: &str) -> bool {
+    let stored = |text: &str| text.starts_with("%zmm") || text.starts_with("%ymm");
+    let operands = text.split_whitespace().nth(1);
+    text.starts_with("vmov")
+        && text.ends_with(')')
+        && operands.is_some_and(stored)
+        && !text.contains("(%rsp")
+}
+
 #[test]
 fn register_tiles_stay_in_registers() {
     use_kernels();
@@ -137,14 +147,18 @@ fn register_tiles_stay_in_registers() {
                 if fmas.count() < TILE_FMAS {
                     continue;
                 }
-                *count += 1;
                 let listing = || {
                     let lines = body.iter().map(|(at, text)| format!("{at:x}: {text}\n"));
                     lines.collect::<String>()
                 };
                 let calls = body.iter().any(|(_, text)| text.starts_with("call"));
                 assert!(!calls, "a tile's loop calls a function:\n{}", listing());
+                // A loop that writes as it goes maps tiles to frequencies, more vectors than there are registers.
+                if body.iter().any(|(_, text)| stores_a_vector(text)) {
+                    continue;
+                }
                 let spills = body.iter().any(|(_, text)| is_vector_on_the_stack(text));
+                *count += 1;
                 assert!(!spills, "a tile's loop uses the stack:\n{}", listing());
             }
         }

@@ -41,8 +41,8 @@ pub enum TaskKind {
     /// Brings this rank's samples of the minibatch into the input tensor. Writes: activation, labels? (where other ranks need
     /// them).
     Load,
-    /// A layer's output. Reads: one activation an input, parameters?, statistics? (batch normalization: slices or gathered
-    /// when training, running when scoring). Writes: activation, then batch statistics and running statistics (batch
+    /// A layer's output. Reads: one activation an input, parameters?, forward weights? (a convolution that prepares them),
+    /// statistics? (batch normalization: slices or gathered when training, running when scoring). Writes: activation, then batch statistics and running statistics (batch
     /// normalization) or slice statistics (a convolution before one).
     Forward,
     /// Batch normalization: statistics of slices of this rank's samples, where the layer before does not compute them along.

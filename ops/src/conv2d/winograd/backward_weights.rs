@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::WinogradTile;
-use super::gradient::{GradientTransform, WeightsGradient};
+use super::gradient::{GradientTransform, Store, WeightsGradient};
 use super::input::{Frequencies, InputTransform, Source};
 use super::product::{ROW, SumsPlace, TileProduct};
 use super::tiling::BlockTiles;
@@ -25,6 +25,7 @@ use crate::conv2d::cut::part;
 use crate::conv2d::desc::Conv2dDesc;
 use crate::conv2d::register_tile::NV;
 use crate::conv2d::weights::PackedWeights;
+use crate::sgd::GradientSink;
 use crate::slices::{SumStack, levels};
 use crate::{Isa, SampleSlices};
 
@@ -154,7 +155,7 @@ impl BackwardWeightsPlan {
         packed: &PackedWeights,
         io: Conv2dBackwardWeights<'_>,
     ) {
-        let Conv2dBackwardWeights { src, diff_dst, mut diff_wei, diff_bia, scratch, .. } = io;
+        let Conv2dBackwardWeights { src, diff_dst, diff_wei, diff_bia, scratch, .. } = io;
         let share = &self.share(block);
         let (sums, scratch) = scratch.split_at_mut(self.sums_len());
         let (batch, gradients) = scratch.split_at_mut(2 * self.tile.frequencies() * self.f_step());
@@ -178,26 +179,34 @@ impl BackwardWeightsPlan {
             stack.push(index);
         }
         let (bias_sums, gradients) = stack.total().split_at(bias_len);
-        let lanes = self.lanes;
-        for (at, out) in share.outs.clone().enumerate() {
-            for (c, channel) in
-                (share.ins.start * lanes..(share.ins.end * lanes).min(self.desc.ic)).enumerate()
-            {
-                let real = self.desc.oc - out * lanes;
-                let vector = ((at * share.ins.len() * lanes + c) * TAPS) * lanes;
-                let places = std::array::from_fn(|tap| packed.at(out * lanes, channel, tap));
-                let gradients = &gradients[vector..][..TAPS * lanes];
-                self.isa.dispatch(super::gradient::Store {
-                    gradients,
-                    places,
-                    real,
-                    diff_wei: diff_wei.reborrow(),
-                });
-            }
-        }
+        self.store(share, gradients, packed, diff_wei);
         if let Some(diff_bia) = &mut diff_bia {
             let start = share.outs.start * self.lanes;
             diff_bia.put(self.isa, start..start + bias_len, bias_sums);
+        }
+    }
+
+    /// Puts the gradients of a share where those of the packed weights go.
+    fn store(
+        &self,
+        share: &Share,
+        gradients: &[f32],
+        packed: &PackedWeights,
+        mut diff_wei: GradientSink<'_>,
+    ) {
+        let lanes = self.lanes;
+        let first_channel = share.ins.start * lanes;
+        let channels = share.ins.len() * lanes;
+        for (at, out) in share.outs.clone().enumerate() {
+            let gradients = &gradients[at * channels * TAPS * lanes..];
+            for channel in first_channel..(first_channel + channels).min(self.desc.ic) {
+                self.isa.dispatch(Store {
+                    gradients: &gradients[(channel - first_channel) * TAPS * lanes..],
+                    places: std::array::from_fn(|tap| packed.at(out * lanes, channel, tap)),
+                    real: self.desc.oc - out * lanes,
+                    diff_wei: diff_wei.reborrow(),
+                });
+            }
         }
     }
 
