@@ -579,6 +579,19 @@ fn a_plan_tells_blocking_and_time_of_each_layer() {
     refuses(&["plan", "--strategy", "magic"], 2, &["magic"]);
 }
 
+#[test]
+fn a_plan_tells_the_method_of_each_layer() {
+    let plan = |tile| {
+        let machine = ["--gflops", "100", "--memory-gb-s", "20", "--workers", "1"];
+        let args = ["plan", "--net", "small-vgg", "--batch", "8", "--winograd", tile];
+        let printed = succeeds(&[&args[..], &machine].concat());
+        let line = printed.lines().find(|line| line.starts_with("conv2_1")).unwrap().to_owned();
+        line.split_whitespace().nth(2).unwrap().to_owned()
+    };
+    assert_eq!(["off", "2", "4"].map(plan), ["direct", "F(2x2)", "F(4x4)"]);
+    refuses(&["plan", "--winograd", "3"], 2, &["--winograd"]);
+}
+
 /// The plan of CD-DNN on two ranks of a machine that need not be there, and what was printed.
 fn cd_dnn_plan(options: &[&str]) -> (serde_json::Value, String) {
     let folder = tempfile::tempdir().unwrap();

@@ -49,6 +49,7 @@ mod compile;
 pub use builder::NetworkBuilder;
 pub use compile::{
     Fusion, Meshes, Mode, PerLayer, Plan, PlanOptions, REPRODUCIBLE_SLICES, Strategy,
+    WinogradLayers, WinogradTile,
 };
 pub use cost::{Platform, Price};
 pub use error::{GraphError, TieProblem};

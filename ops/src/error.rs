@@ -36,6 +36,22 @@ pub enum ShapeError {
         /// The window along the axis.
         window: usize,
     },
+    /// Winograd's minimal filtering is for 3x3 kernels of stride 1, one group and a blocked source. Plan the layer directly.
+    #[error(
+        "conv2d: winograd is for 3x3 kernels of stride 1, one group and a blocked source, got {kh}x{kw}, stride {sh}x{sw}, {groups} group(s)"
+    )]
+    NoWinograd {
+        /// Kernel height.
+        kh: usize,
+        /// Kernel width.
+        kw: usize,
+        /// Vertical stride.
+        sh: usize,
+        /// Horizontal stride.
+        sw: usize,
+        /// The groups.
+        groups: usize,
+    },
     /// The groups do not divide the channels. Choose a divisor of both `ic` and `oc`.
     #[error("{op}: {groups} groups do not divide {field} = {channels}")]
     GroupsDoNotDivide {

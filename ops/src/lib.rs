@@ -55,7 +55,9 @@ pub use batch_norm::{
 };
 pub use bias::{Bias, BiasBackwardData, BiasBackwardWeights, BiasDesc, BiasForward};
 pub use concat::{Concat, ConcatBackward, ConcatDesc, ConcatForward};
-pub use conv2d::{Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dDesc, Conv2dForward};
+pub use conv2d::{
+    Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dDesc, Conv2dForward, WinogradTile,
+};
 pub use dropout::{Dropout, DropoutBackward, DropoutDesc, DropoutForward, DropoutKey};
 pub use error::{IsaError, ShapeError};
 pub use flatten::{Flatten, FlattenBackward, FlattenDesc, FlattenForward};

@@ -124,6 +124,16 @@ fn is_vector_on_the_stack(text: &str) -> bool {
     (text.contains("%zmm") || text.contains("%ymm")) && text.contains("(%rsp")
 }
 
+/// Whether an instruction writes a vector to memory that is not the stack.
+fn stores_a_vector(text: &str) -> bool {
+    let stored = |text: &str| text.starts_with("%zmm") || text.starts_with("%ymm");
+    let operands = text.split_whitespace().nth(1);
+    text.starts_with("vmov")
+        && text.ends_with(')')
+        && operands.is_some_and(stored)
+        && !text.contains("(%rsp")
+}
+
 #[test]
 fn register_tiles_stay_in_registers() {
     use_kernels();
@@ -135,6 +145,10 @@ fn register_tiles_stay_in_registers() {
                     .iter()
                     .filter(|(_, text)| text.starts_with("vfm") && text.contains(*register));
                 if fmas.count() < TILE_FMAS {
+                    continue;
+                }
+                // A loop that writes as it goes maps tiles to frequencies, more vectors than there are registers.
+                if body.iter().any(|(_, text)| stores_a_vector(text)) {
                     continue;
                 }
                 *count += 1;

@@ -39,5 +39,7 @@ pub use error::{ScheduleError, panic_message};
 pub use executor::{Executor, Feed, Router};
 pub use iteration::{Iteration, IterationReport, LocalSamples};
 pub use lockstep_ops::flush_denormals;
-pub use program::{BindOptions, ParameterStore, Program, ServedExchange, Traffic, price_exchanges};
+pub use program::{
+    BindOptions, ParameterStore, Program, ServedExchange, Traffic, price_exchanges, winograd_tile,
+};
 pub use workers::{StepHook, WorkerConfig};

@@ -15,6 +15,7 @@ mod signals;
 mod steps;
 mod trace;
 mod train;
+mod winograd;
 
 use std::fmt::Display;
 use std::process::ExitCode;

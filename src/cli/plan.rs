@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use lockstep::RunError;
-use lockstep::graph::{self, Layer, LayerKind, Mode, Plan, PlanOptions, Strategy, TaskKind};
+use lockstep::graph::{
+    self, Layer, LayerKind, Mode, Plan, PlanOptions, Strategy, TaskKind, WinogradTile,
+};
 use lockstep::ops::blocking::{Blocking, CacheBudget, ConvShape, search};
 use lockstep::ops::{Conv2d, Conv2dDesc, Isa, Layout, Linear, LinearDesc, ShapeError, peak};
-use lockstep::scheduler::{Cores, ScheduleError, detect_caches, price_exchanges};
+use lockstep::scheduler::{Cores, ScheduleError, detect_caches, price_exchanges, winograd_tile};
 use serde::Serialize;
 
 use super::sharing::{MachineArgs, Sharing, strategy_name};
 use super::train::Switch;
+use super::winograd::Winograd;
 use super::{at_least_one, inputs};
 
 /// How long the peak and the bandwidth are measured, each.
@@ -41,6 +44,8 @@ pub(super) struct Args {
     /// Exchange small gradients together with those of the layers next to them, as `lockstep train` does
     #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
     fuse_exchanges: Switch,
+    #[command(flatten)]
+    winograd: Winograd,
     /// Compute threads of a rank [default: by cores]
     #[arg(long, value_name = "W")]
     workers: Option<usize>,
@@ -92,7 +97,9 @@ struct LayerRow {
     kept: &'static str,
     bytes_per_flop: f64,
     unblocked_bytes_per_flop: f64,
-    /// Of the forward pass.
+    /// How a convolution is computed: `direct`, or Winograd's `F(2x2)` or `F(4x4)`; `-` for a linear layer.
+    method: &'static str,
+    /// Of the forward pass, computed directly.
     gflop: f64,
     /// Blocks that workers claim.
     forward_blocks: usize,
@@ -124,6 +131,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         platform,
         fuse: true,
         bundle: args.fuse_exchanges.into(),
+        winograd: args.winograd.of_plan(),
         ..PlanOptions::default()
     };
     let network = inputs::network(&args.net)?;
@@ -200,13 +208,13 @@ impl Planned {
         isa: Isa,
         has_data_gradient: bool,
     ) -> Result<LayerRow, ShapeError> {
-        let Loops { shape, groups, forward_blocks, backward_data_blocks, backward_weights_blocks } =
-            loops(plan, layer, isa)?;
+        let loops = Loops::new(plan, layer, isa)?;
+        let Loops { shape, groups, method, gain, .. } = loops;
         let budget = CacheBudget { live_bytes: self.live_bytes };
         let Blocking { block, traversal, bytes_per_flop, .. } = search(&shape, budget, isa.lanes());
         let flops = shape.flops() * groups as f64;
         let passes = if has_data_gradient { 3.0 } else { 2.0 };
-        let arithmetic_ms = flops / self.peak_gflops * 1e-6;
+        let arithmetic_ms = flops / gain / self.peak_gflops * 1e-6;
         let memory_ms = flops * bytes_per_flop / self.gbytes_per_s * 1e-6;
         Ok(LayerRow {
             layer: layer.name.clone(),
@@ -219,10 +227,11 @@ impl Planned {
             kept: traversal.name(),
             bytes_per_flop,
             unblocked_bytes_per_flop: shape.unblocked_bytes_per_flop(),
+            method,
             gflop: flops * 1e-9,
-            forward_blocks,
-            backward_data_blocks: has_data_gradient.then_some(backward_data_blocks),
-            backward_weights_blocks,
+            forward_blocks: loops.forward_blocks,
+            backward_data_blocks: has_data_gradient.then_some(loops.backward_data_blocks),
+            backward_weights_blocks: loops.backward_weights_blocks,
             ms: passes * arithmetic_ms.max(memory_ms),
         })
     }
@@ -239,9 +248,10 @@ impl Planned {
             self.live_bytes >> 10
         );
         println!(
-            "{:<16} {:<8} {:>22} {:<7} {:>8} {:>9} {:>9} {:>20} {:>9}",
+            "{:<16} {:<8} {:<7} {:>22} {:<7} {:>8} {:>9} {:>9} {:>20} {:>9}",
             "layer",
             "strategy",
+            "method",
             "block mb:ic:oc:ohxow",
             "kept",
             "B/flop",
@@ -255,9 +265,10 @@ impl Planned {
             let data = row.backward_data_blocks.map_or("-".to_owned(), |n| n.to_string());
             let blocks = format!("{}/{data}/{}", row.forward_blocks, row.backward_weights_blocks);
             println!(
-                "{:<16} {:<8} {block:>22} {:<7} {:>8.4} {:>9.3} {:>9.3} {blocks:>20} {:>9.3}",
+                "{:<16} {:<8} {:<7} {block:>22} {:<7} {:>8.4} {:>9.3} {:>9.3} {blocks:>20} {:>9.3}",
                 row.layer,
                 row.strategy,
+                row.method,
                 row.kept,
                 row.bytes_per_flop,
                 row.unblocked_bytes_per_flop,
@@ -265,9 +276,9 @@ impl Planned {
                 row.ms
             );
         }
-        println!("other tasks, at the speed of memory {:>78.3}", self.other_ms);
+        println!("other tasks, at the speed of memory {:>86.3}", self.other_ms);
         println!(
-            "a step {:>107.3}   {:.1} samples/s a rank",
+            "a step {:>115.3}   {:.1} samples/s a rank",
             self.step_ms,
             *local_batch as f64 / self.step_ms * 1e3
         );
@@ -287,49 +298,62 @@ fn is_blocked(layer: &Layer) -> bool {
 struct Loops {
     shape: ConvShape,
     groups: usize,
+    method: &'static str,
+    /// How many times fewer multiplications the method takes than the direct one.
+    gain: f64,
     forward_blocks: usize,
     backward_data_blocks: usize,
     backward_weights_blocks: usize,
 }
 
-fn loops(plan: &Plan, layer: &Layer, isa: Isa) -> Result<Loops, ShapeError> {
-    let (network, minibatch) = (plan.network(), plan.options().minibatch);
-    // The first rank has the longest shares.
-    let mb = plan.meshes().samples(layer.id, 0, minibatch).len();
-    let oc = plan.meshes().features(network, layer.id, 0).len();
-    let source = network.layer(layer.inputs[0]);
-    match &layer.kind {
-        LayerKind::Conv2d(conv) => {
-            let desc = conv_desc(source, &graph::Conv2d { oc, ..*conv }, isa);
-            let conv = Conv2d::for_caches(desc, isa, detect_caches())?;
-            // A plain source has no gradient.
-            let plain = desc.src_layout == Layout::Plain;
-            Ok(Loops {
-                shape: ConvShape::of(&desc, mb),
-                groups: desc.groups,
-                forward_blocks: conv.forward_blocks(mb),
-                backward_data_blocks: if plain { 0 } else { conv.backward_data_blocks(mb) },
-                backward_weights_blocks: conv.backward_weights_blocks(mb),
-            })
+impl Loops {
+    fn new(plan: &Plan, layer: &Layer, isa: Isa) -> Result<Self, ShapeError> {
+        let (network, minibatch) = (plan.network(), plan.options().minibatch);
+        // The first rank has the longest shares.
+        let mb = plan.meshes().samples(layer.id, 0, minibatch).len();
+        let oc = plan.meshes().features(network, layer.id, 0).len();
+        let source = network.layer(layer.inputs[0]);
+        match &layer.kind {
+            LayerKind::Conv2d(conv) => {
+                let desc = conv_desc(source, &graph::Conv2d { oc, ..*conv }, isa);
+                let tile = plan.winograd().tile(layer.id);
+                let conv = match tile.map(winograd_tile) {
+                    Some(tile) => Conv2d::winograd(desc, tile, isa, detect_caches())?,
+                    None => Conv2d::for_caches(desc, isa, detect_caches())?,
+                };
+                // A plain source has no gradient.
+                let plain = desc.src_layout == Layout::Plain;
+                Ok(Self {
+                    shape: ConvShape::of(&desc, mb),
+                    groups: desc.groups,
+                    method: tile.map_or("direct", WinogradTile::name),
+                    gain: tile.map_or(1.0, |tile| tile.gain(desc.oh(), desc.ow())),
+                    forward_blocks: conv.forward_blocks(mb),
+                    backward_data_blocks: if plain { 0 } else { conv.backward_data_blocks(mb) },
+                    backward_weights_blocks: conv.backward_weights_blocks(mb),
+                })
+            }
+            LayerKind::Linear(linear) => {
+                let desc = LinearDesc {
+                    in_features: source.shape.elements(),
+                    out_features: oc,
+                    bias: linear.bias,
+                    src_activation: None,
+                    dst_activation: None,
+                };
+                let linear = Linear::new(desc, isa)?;
+                Ok(Self {
+                    shape: ConvShape::linear(mb, desc.in_features, desc.out_features),
+                    groups: 1,
+                    method: "-",
+                    gain: 1.0,
+                    forward_blocks: linear.forward_blocks(mb),
+                    backward_data_blocks: linear.backward_data_blocks(mb),
+                    backward_weights_blocks: linear.backward_weights_blocks(mb),
+                })
+            }
+            kind => unreachable!("{kind} has no loops to cut"),
         }
-        LayerKind::Linear(linear) => {
-            let desc = LinearDesc {
-                in_features: source.shape.elements(),
-                out_features: oc,
-                bias: linear.bias,
-                src_activation: None,
-                dst_activation: None,
-            };
-            let linear = Linear::new(desc, isa)?;
-            Ok(Loops {
-                shape: ConvShape::linear(mb, desc.in_features, desc.out_features),
-                groups: 1,
-                forward_blocks: linear.forward_blocks(mb),
-                backward_data_blocks: linear.backward_data_blocks(mb),
-                backward_weights_blocks: linear.backward_weights_blocks(mb),
-            })
-        }
-        kind => unreachable!("{kind} has no loops to cut"),
     }
 }
 

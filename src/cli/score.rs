@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use lockstep::data::Split;
 use lockstep::{RunError, ScoreJob, load_weights, score};
 
+use super::winograd::Winograd;
 use super::{at_least_one, inputs};
 
 /// Arguments of `lockstep score`.
@@ -30,6 +31,8 @@ pub(super) struct Args {
     /// Compute threads [default: by cores]
     #[arg(long, value_name = "W")]
     workers: Option<usize>,
+    #[command(flatten)]
+    winograd: Winograd,
     /// Seed of synthetic data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -51,6 +54,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         minibatch: args.batch,
         workers: args.workers,
         isa: inputs::isa()?,
+        winograd: args.winograd.of_plan(),
     })?;
     if args.json {
         let object = serde_json::json!({

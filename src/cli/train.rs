@@ -17,6 +17,7 @@ use super::console::Console;
 use super::metrics::Metrics;
 use super::signals::end_on_signals;
 use super::steps::Steps;
+use super::winograd::Winograd;
 use super::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep train`.
@@ -85,6 +86,8 @@ pub(super) struct Args {
     /// Exchange small gradients together with those of the layers next to them, and new parameters likewise; the results are the same
     #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
     fuse_exchanges: Switch,
+    #[command(flatten)]
+    winograd: Winograd,
     /// Compare the ranks' copies of the parameters every K steps, and stop where they differ
     #[arg(long, value_name = "K")]
     check_replicas: Option<u64>,
@@ -218,6 +221,7 @@ impl Args {
             strategy,
             reproducible: self.reproducible,
             bundle: self.fuse_exchanges.into(),
+            winograd: self.winograd.of_plan(),
             exchange_order: self.exchange_order.into(),
             link: inputs::link(self.link.as_deref())?,
             check_replicas: self.check_replicas,

@@ -38,6 +38,7 @@ pub(super) fn facts(job: &Job, meshes: &Meshes) -> Vec<(String, String)> {
         ("nesterov", sgd.nesterov.to_string()),
         ("clipping", format!("{:?}", sgd.clip_norm)),
         ("reproducible", options.reproducible.to_string()),
+        ("winograd", format!("{:?}", options.winograd)),
         ("link", format!("{:?}", options.link)),
         ("fusion of exchanges", options.bundle.to_string()),
         ("replica checks", format!("{:?}", options.check_replicas)),

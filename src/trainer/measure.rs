@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_comm::{Communicator, Endpoint, LinkModel, LocalJob, ServiceOrder, agree};
 use lockstep_data::{Dataset, SampleShape, Synthetic};
-use lockstep_graph::{Meshes, Mode, Network, Plan, PlanOptions, Strategy, share};
+use lockstep_graph::{Meshes, Mode, Network, Plan, PlanOptions, Strategy, WinogradTile, share};
 use lockstep_ops::Isa;
 use lockstep_ops::sgd::SgdHyper;
 use lockstep_scheduler::simulator::resolve_auto;
@@ -54,6 +54,9 @@ pub struct MeasureJob {
     /// Whether small gradients and parameters of several layers travel in one exchange
     /// ([`PlanOptions::bundle`](lockstep_graph::PlanOptions)).
     pub bundle: bool,
+    /// Whether large 3x3 convolutions are computed by Winograd's minimal filtering
+    /// ([`PlanOptions::winograd`](lockstep_graph::PlanOptions)).
+    pub winograd: Option<WinogradTile>,
     /// Which of several exchanges goes first.
     pub exchange_order: ServiceOrder,
     /// The link between ranks, by which algorithms and the strategy `auto` are chosen.
@@ -329,6 +332,7 @@ fn facts(job: &MeasureJob, meshes: &Meshes) -> Vec<(String, String)> {
         ("groups of the layers", groups(&job.network, meshes)),
         ("link", format!("{:?}", job.link)),
         ("reproducible", job.reproducible.to_string()),
+        ("winograd", format!("{:?}", job.winograd)),
         ("fusion of exchanges", job.bundle.to_string()),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.
         ("channel block", job.isa.lanes().to_string()),
@@ -353,6 +357,7 @@ fn plan(
         bundle: job.bundle,
         reproducible: job.reproducible,
         clip: false,
+        winograd: job.winograd,
     };
     Ok(Plan::compile(Arc::clone(network), resolve_auto(network, options, job.isa)?)?)
 }
@@ -434,6 +439,7 @@ mod tests {
             strategy: Strategy::Data,
             reproducible: false,
             bundle: true,
+            winograd: None,
             exchange_order: ServiceOrder::default(),
             link: LinkModel::default(),
             pace: Pace { warm_up: 2, runs: 2, run: Stretch::Steps(4) },

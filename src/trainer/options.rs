@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use lockstep_comm::{LinkModel, ServiceOrder, launcher};
 use lockstep_data::Dataset;
-use lockstep_graph::{Network, Strategy};
+use lockstep_graph::{Network, Strategy, WinogradTile};
 use lockstep_ops::Isa;
 
 use super::finishers::Finishers;
@@ -122,6 +122,9 @@ pub struct RunOptions {
     /// Whether small gradients and parameters of several layers travel in one exchange
     /// ([`PlanOptions::bundle`](lockstep_graph::PlanOptions)).
     pub bundle: bool,
+    /// Whether large 3x3 convolutions are computed by Winograd's minimal filtering
+    /// ([`PlanOptions::winograd`](lockstep_graph::PlanOptions)).
+    pub winograd: Option<WinogradTile>,
     /// Which of several exchanges goes first.
     pub exchange_order: ServiceOrder,
     /// The link between ranks, by which algorithms and the strategy `auto` are chosen; the same on all ranks.
@@ -158,6 +161,7 @@ impl Default for RunOptions {
             strategy: Strategy::Data,
             reproducible: false,
             bundle: true,
+            winograd: None,
             exchange_order: ServiceOrder::default(),
             link: LinkModel::default(),
             check_replicas: None,

@@ -184,6 +184,7 @@ impl Rank<'_> {
             bundle: options.bundle,
             reproducible: options.reproducible,
             clip: options.sgd.clip_norm.is_some(),
+            winograd: options.winograd,
         };
         let train = resolve_auto(network, train, options.isa)?;
         let score = PlanOptions { mode: Mode::Score, ..train.clone() };

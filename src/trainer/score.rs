@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
-use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy};
+use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy, WinogradTile};
 use lockstep_ops::Isa;
 use lockstep_scheduler::{
     BindOptions, Cores, Executor, IterationReport, ParameterStore, Program, WorkerConfig,
@@ -37,6 +37,9 @@ pub struct ScoreJob {
     pub workers: Option<usize>,
     /// Instruction set.
     pub isa: Isa,
+    /// Whether large 3x3 convolutions are computed by Winograd's minimal filtering
+    /// ([`PlanOptions::winograd`](lockstep_graph::PlanOptions)).
+    pub winograd: Option<WinogradTile>,
 }
 
 impl std::fmt::Debug for ScoreJob {
@@ -68,6 +71,7 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
             strategy: Strategy::Data,
             platform: Platform::default(),
             fuse: true,
+            winograd: job.winograd,
             ..PlanOptions::default()
         },
     )?;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lockstep::graph::{Strategy, zoo};
+use lockstep::graph::{Strategy, WinogradLayers, WinogradTile, zoo};
 use lockstep::ops::Isa;
 use lockstep::ops::sgd::SgdHyper;
 use safetensors::SafeTensors;
@@ -64,6 +64,7 @@ fn read(path: &Path) -> Golden {
         run: Run {
             strategy: Strategy::Data,
             reproducible: false,
+            winograd: None,
             clip_norm: meta.get("clip_norm").map(|norm| norm.parse().unwrap()),
             network: Arc::new(network),
             initial: tensors("init."),
@@ -139,6 +140,28 @@ fn runs_agree_with_pytorch_on_every_instruction_set_rank_count_and_strategy() {
             }
         }
     }
+}
+
+#[test]
+fn runs_agree_with_pytorch_where_convolutions_are_computed_by_minimal_filtering() {
+    let mut taking = 0;
+    for path in golden_runs() {
+        let golden = read(&path);
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        for tile in [WinogradTile::Two, WinogradTile::Four] {
+            let network = &golden.run.network;
+            let layers = WinogradLayers::new(network, Some(tile));
+            if network.layers().iter().all(|layer| layers.tile(layer.id).is_none()) {
+                continue;
+            }
+            taking += 1;
+            for isa in Isa::all_available() {
+                let run = Run { isa, winograd: Some(tile), ..golden.run.clone() };
+                check(&golden, &run, &format!("{name} {tile:?} {}", isa.name()));
+            }
+        }
+    }
+    assert!(taking >= 4, "{taking} runs have such layers");
 }
 
 #[test]

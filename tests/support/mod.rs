@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use lockstep::comm::{CommConfig, Communicator, LocalJob};
-use lockstep::graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy, share};
+use lockstep::graph::{Mode, Network, Plan, PlanOptions, Platform, Strategy, WinogradTile, share};
 use lockstep::ops::Isa;
 use lockstep::ops::sgd::SgdHyper;
 use lockstep::scheduler::{
@@ -31,6 +31,7 @@ pub(crate) struct Run {
     pub(crate) ranks: usize,
     pub(crate) strategy: Strategy,
     pub(crate) reproducible: bool,
+    pub(crate) winograd: Option<WinogradTile>,
     pub(crate) clip_norm: Option<f32>,
     pub(crate) workers: usize,
     pub(crate) isa: Isa,
@@ -122,6 +123,7 @@ impl Run {
                 bundle: true,
                 reproducible: self.reproducible,
                 clip: self.clip_norm.is_some(),
+                winograd: self.winograd,
             },
         )
         .unwrap();

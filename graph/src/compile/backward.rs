@@ -309,7 +309,7 @@ impl Lowering<'_> {
     fn pack_weights(&mut self, layer: &Layer) -> TensorId {
         let parameters = self.parameters_of(layer.id).expect("a convolution has weights");
         let packed = self.tensor(layer, TensorRole::BackwardWeights);
-        let price = Price::compute(0.0, 2.0 * self.parameter_bytes(layer));
+        let price = Price::compute(0.0, self.prepared_bytes(layer));
         self.emit(layer, TaskKind::PackWeights, Operands::new([parameters], [packed]), price);
         packed
     }

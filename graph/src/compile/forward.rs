@@ -1,6 +1,7 @@
 //! The forward pass and the loss, as tasks.
 
 use super::lowering::{LOSS_STATISTICS, Lowering, METRICS, Operands, VALUE_BYTES};
+use super::winograd::{WinogradTile, tile_of};
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind, Statistics};
 use crate::task::{TaskKind, TensorId, TensorRole};
@@ -118,6 +119,7 @@ impl Lowering<'_> {
     fn plain_forward(&mut self, layer: &Layer) -> TensorId {
         let mut reads: Vec<_> = layer.inputs.iter().map(|&i| self.operand(layer, i)).collect();
         reads.extend(self.parameters(layer));
+        reads.extend(self.prepared_weights(layer));
         let activation = self.tensor(self.written(layer), TensorRole::Activation);
         let mut writes = vec![activation];
         if let Some(norm) = self.statistics_along(layer) {
@@ -140,6 +142,23 @@ impl Lowering<'_> {
         price.flops += self.along_price(layer);
         self.emit_parts(layer, TaskKind::Forward, operands, price);
         activation
+    }
+
+    /// The weights of a convolution as its forward pass reads them, where they are not the parameters.
+    fn prepared_weights(&mut self, layer: &Layer) -> Option<TensorId> {
+        tile_of(self.network, layer.id, self.options.winograd)?;
+        let parameters = self.parameters_of(layer.id).expect("a convolution has weights");
+        let prepared = self.tensor(layer, TensorRole::ForwardWeights);
+        let price = Price::compute(0.0, self.prepared_bytes(layer));
+        self.emit(layer, TaskKind::PrepareWeights, Operands::new([parameters], [prepared]), price);
+        Some(prepared)
+    }
+
+    /// Bytes that are read and written to rearrange a convolution's weights for a pass.
+    pub(super) fn prepared_bytes(&self, layer: &Layer) -> f64 {
+        let tile = tile_of(self.network, layer.id, self.options.winograd);
+        let written = tile.map_or(1.0, WinogradTile::weights_growth);
+        (1.0 + written) * self.parameter_bytes(layer)
     }
 
     /// Flops of the layer's samples; bytes of inputs, output and parameters, each once.

@@ -133,6 +133,7 @@ impl<'a> Lowering<'a> {
                 (Placement::parameter_gradient(mesh, grain), "parameter_gradient")
             }
             TensorRole::Velocity => (parameter, "velocity"),
+            TensorRole::ForwardWeights => (parameter, "forward_weights"),
             TensorRole::BackwardWeights => (parameter, "backward_weights"),
             TensorRole::RunningStatistics => (parameter, "running_statistics"),
             TensorRole::SliceStatistics => (activation, "slice_statistics"),

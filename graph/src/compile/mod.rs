@@ -11,6 +11,7 @@ mod parts;
 mod plan;
 mod strategy;
 mod updates;
+mod winograd;
 
 pub use fusion::Fusion;
 pub(crate) use mesh_classes::{MeshClasses, MeshSource};
@@ -18,6 +19,7 @@ pub use meshes::Meshes;
 pub(crate) use meshes::is_splittable;
 pub use plan::{Mode, Plan, PlanOptions, REPRODUCIBLE_SLICES};
 pub use strategy::{PerLayer, Strategy};
+pub use winograd::{WinogradLayers, WinogradTile};
 
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use super::fusion::Fusion;
 use super::lowering::Lowering;
 use super::meshes::Meshes;
 use super::strategy::Strategy;
+use super::winograd::{WinogradLayers, WinogradTile};
 use crate::cost::{Platform, Price};
 use crate::error::GraphError;
 use crate::layer::{LayerKind, Statistics};
@@ -50,6 +51,9 @@ pub struct PlanOptions {
     pub reproducible: bool,
     /// Whether updates wait for the norm of all gradients together, by which they are clipped.
     pub clip: bool,
+    /// Whether large 3x3 convolutions are computed by Winograd's minimal filtering ([`WinogradLayers`]), which rounds otherwise than
+    /// the direct method; the store that the plan is bound to must have been made alike.
+    pub winograd: Option<WinogradTile>,
 }
 
 impl Default for PlanOptions {
@@ -65,6 +69,7 @@ impl Default for PlanOptions {
             bundle: true,
             reproducible: false,
             clip: false,
+            winograd: None,
         }
     }
 }
@@ -101,6 +106,7 @@ pub struct Plan {
     options: PlanOptions,
     fusion: Fusion,
     meshes: Meshes,
+    winograd: WinogradLayers,
     tasks: TaskGraph,
 }
 
@@ -122,8 +128,9 @@ impl Plan {
             check_reproducible(&network, &meshes)?;
         }
         let fusion = Fusion::new(&network, options.fuse, !options.reproducible);
+        let winograd = WinogradLayers::new(&network, options.winograd);
         let tasks = Lowering::new(&network, &options, &fusion, &meshes).run(loss);
-        Ok(Self { network, options, fusion, meshes, tasks })
+        Ok(Self { network, options, fusion, meshes, winograd, tasks })
     }
 
     /// The network.
@@ -148,6 +155,12 @@ impl Plan {
     #[must_use]
     pub fn meshes(&self) -> &Meshes {
         &self.meshes
+    }
+
+    /// The method of every convolution.
+    #[must_use]
+    pub fn winograd(&self) -> &WinogradLayers {
+        &self.winograd
     }
 
     /// The tasks of one iteration.

@@ -35,6 +35,8 @@ pub enum TensorRole {
     ParameterGradient,
     /// The optimizer's momentum for the strip that this rank owns.
     Velocity,
+    /// A convolution's weights as its forward pass reads them, where those are not the parameters; made anew each iteration.
+    ForwardWeights,
     /// A convolution's weights in the order that its data gradient reads; made anew each iteration.
     BackwardWeights,
     /// Running mean and variance of a batch normalization.

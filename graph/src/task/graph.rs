@@ -41,8 +41,8 @@ pub enum TaskKind {
     /// Brings this rank's samples of the minibatch into the input tensor. Writes: activation, labels? (where other ranks need
     /// them).
     Load,
-    /// A layer's output. Reads: one activation an input, parameters?, statistics? (batch normalization: slices or gathered
-    /// when training, running when scoring). Writes: activation, then batch statistics and running statistics (batch
+    /// A layer's output. Reads: one activation an input, parameters?, forward weights? (a convolution that prepares them),
+    /// statistics? (batch normalization: slices or gathered when training, running when scoring). Writes: activation, then batch statistics and running statistics (batch
     /// normalization) or slice statistics (a convolution before one).
     Forward,
     /// Batch normalization: statistics of slices of this rank's samples, where the layer before does not compute them along.
@@ -62,6 +62,8 @@ pub enum TaskKind {
     Report,
     /// The gradient at a fan-out: the sum of the consumers' terms in layer order. Reads: terms. Writes: activation gradient.
     AccumulateGradient,
+    /// A convolution's weights transformed for its forward pass. Reads: parameters. Writes: forward weights.
+    PrepareWeights,
     /// A convolution's weights rearranged for its data gradient. Reads: parameters. Writes: backward weights.
     PackWeights,
     /// Batch normalization: gradient sums of slices of this rank's samples. Reads: activation, gradient, batch statistics.
@@ -115,6 +117,7 @@ impl TaskKind {
             Self::Metrics => "metrics",
             Self::Report => "report",
             Self::AccumulateGradient => "accumulate_gradient",
+            Self::PrepareWeights => "prepare_weights",
             Self::PackWeights => "pack_weights",
             Self::GradientStatistics => "gradient_statistics",
             Self::MergeGradientStatistics => "merge_gradient_statistics",

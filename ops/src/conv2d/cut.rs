@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 /// Cycles to hand out and begin a block, and to end it.
-const BLOCK_CYCLES: f64 = 3000.0;
+pub(super) const BLOCK_CYCLES: f64 = 3000.0;
 
 /// Cycles a byte of the source: copied from a cache shared by all cores.
 const SRC_BYTE_CYCLES: f64 = 0.2;
@@ -47,10 +47,10 @@ pub(super) struct Work {
 
 /// Samples, rows and strips of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Size {
-    samples: usize,
-    rows: usize,
-    strips: usize,
+pub(super) struct Size {
+    pub(super) samples: usize,
+    pub(super) rows: usize,
+    pub(super) strips: usize,
 }
 
 /// One block.
@@ -88,8 +88,8 @@ impl Work {
             * self.rows.div_ceil(size.rows)
     }
 
-    /// Estimated cycles of the pass for `mb` samples, summed over the workers.
-    fn cycles(&self, mb: usize, size: Size) -> f64 {
+    /// Estimated cycles of a block.
+    fn cycles(&self, size: Size) -> f64 {
         let all_wei = self.strips * self.groups * self.wei_bytes;
         let wei_byte = WEI_BYTE_CYCLES[usize::from(all_wei <= self.l2_bytes / 2)];
         // Two multiplications of vectors a cycle.
@@ -97,23 +97,26 @@ impl Work {
         let fmas = (samples * size.rows * size.strips * self.row_fmas) as f64 / 2.0;
         let moved = self.src_bytes(size) as f64 * SRC_BYTE_CYCLES
             + (size.strips * self.wei_bytes) as f64 * wei_byte;
-        let block = BLOCK_CYCLES + fmas + moved;
-        block * (self.blocks(mb, size) as f64 + TAIL_BLOCKS)
+        BLOCK_CYCLES + fmas + moved
     }
 
-    /// The best size for `mb` samples.
-    fn search(&self, mb: usize) -> Size {
+    /// Estimated cycles of a block of lines that are staged; `None` if they do not fit the cache.
+    fn staged_cycles(&self, size: Size) -> Option<f64> {
+        // One row of one sample is taken whatever its bytes.
+        let fits = self.src_bytes(size) <= self.l2_bytes / 2 || size.samples * size.rows == 1;
+        fits.then(|| self.cycles(size))
+    }
+
+    /// The size for `mb` samples whose blocks take the fewest cycles together.
+    fn search(&self, mb: usize, cycles: impl Fn(Size) -> Option<f64>) -> Size {
         let mut best: Option<(f64, Size)> = None;
         for rows in sizes(self.rows) {
             let most_samples = if rows == self.rows { mb } else { 1 };
             for samples in sizes(most_samples) {
                 for strips in sizes(self.strips) {
                     let size = Size { samples, rows, strips };
-                    // One row of one sample is taken whatever its bytes.
-                    if self.src_bytes(size) > self.l2_bytes / 2 && samples * rows > 1 {
-                        continue;
-                    }
-                    let cycles = self.cycles(mb, size);
+                    let Some(block) = cycles(size) else { continue };
+                    let cycles = block * (self.blocks(mb, size) as f64 + TAIL_BLOCKS);
                     if best.is_none_or(|(least, _)| cycles < least) {
                         best = Some((cycles, size));
                     }
@@ -136,7 +139,13 @@ fn sizes(len: usize) -> impl Iterator<Item = usize> {
 
 impl Cut {
     pub(super) fn new(work: Work) -> Cut {
-        Cut { work, sizes: (1..=CUTS).map(|mb| work.search(mb)).collect() }
+        Cut::by(work, |size| work.staged_cycles(size))
+    }
+
+    /// The cut by an estimate of a block's cycles; sizes for which there is none are not taken, but one row of one sample and
+    /// one pair must have one.
+    pub(super) fn by(work: Work, cycles: impl Fn(Size) -> Option<f64>) -> Cut {
+        Cut { work, sizes: (1..=CUTS).map(|mb| work.search(mb, &cycles)).collect() }
     }
 
     fn size(&self, mb: usize) -> Size {

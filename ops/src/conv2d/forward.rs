@@ -22,7 +22,7 @@ pub struct Conv2dForward<'a> {
     pub mb: usize,
     /// The input.
     pub src: &'a [f32],
-    /// The packed weights.
+    /// The packed weights, or what [`pack_forward`](super::Conv2d::pack_forward) made of them.
     pub wei: &'a [f32],
     /// The packed bias, if the layer has one.
     pub bia: Option<&'a [f32]>,

@@ -8,6 +8,7 @@
 //! | the register tile | `register_tile` |
 //! | the kernels | `sweep` (forward, backward data), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
 //! | the blocks of a pass | `cut` |
+//! | 3x3 kernels with fewer multiplications | `winograd` |
 
 mod desc;
 mod geometry;
@@ -25,6 +26,7 @@ mod backward_data;
 mod backward_weights;
 mod depthwise;
 mod grouped;
+mod winograd;
 mod plan;
 pub mod reference;
 #[cfg(test)]
@@ -35,3 +37,4 @@ pub use backward_weights::Conv2dBackwardWeights;
 pub use desc::Conv2dDesc;
 pub use forward::Conv2dForward;
 pub use plan::Conv2d;
+pub use winograd::WinogradTile;

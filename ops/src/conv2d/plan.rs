@@ -7,6 +7,7 @@ use super::forward::{Conv2dForward, ForwardPlan};
 use super::geometry::Geometry;
 use super::grouped::GroupedPlan;
 use super::weights::PackedWeights;
+use super::winograd::{Turn, Winograd, WinogradTile};
 use crate::blocking::Caches;
 use crate::extent::expect_len;
 use crate::{Isa, Layout, SampleSlices, ShapeError, TensorLayout, TensorRegion, Tiles};
@@ -75,6 +76,7 @@ pub struct Conv2d {
 enum Method {
     Blocked(Box<Blocked>),
     Grouped(Box<GroupedPlan>),
+    Winograd(Box<Winograd>),
 }
 
 #[derive(Debug, Clone)]
@@ -116,9 +118,33 @@ impl Conv2d {
                 backward_weights: BackwardWeightsPlan::new(&geometry, isa),
             })),
         };
+        Ok(Conv2d::with_method(desc, lanes, method))
+    }
+
+    /// Plans a 3x3 layer of stride 1 by Winograd's minimal filtering, which takes fewer multiplications and rounds otherwise
+    /// than the direct method. The forward pass, too, reads weights that are [prepared](Conv2d::pack_forward).
+    ///
+    /// # Errors
+    ///
+    /// [`ShapeError`] if the descriptor is [invalid](Conv2dDesc::validate), or [`ShapeError::NoWinograd`] if the layer has
+    /// another kernel or stride, groups, or a plain source.
+    pub fn winograd(
+        desc: Conv2dDesc,
+        tile: WinogradTile,
+        isa: Isa,
+        caches: Caches,
+    ) -> Result<Conv2d, ShapeError> {
+        desc.validate(isa.lanes())?;
+        let Conv2dDesc { kh, kw, sh, sw, groups, .. } = desc;
+        let plan = Winograd::new(&desc, tile, isa, caches);
+        let plan = plan.ok_or(ShapeError::NoWinograd { kh, kw, sh, sw, groups })?;
+        Ok(Conv2d::with_method(desc, isa.lanes(), Method::Winograd(Box::new(plan))))
+    }
+
+    fn with_method(desc: Conv2dDesc, lanes: usize, method: Method) -> Conv2d {
         let src = TensorLayout { maps: desc.src_maps(), layout: desc.src_layout };
         let dst = TensorLayout { maps: desc.dst_maps(), layout: Layout::Blocked(lanes) };
-        Ok(Conv2d { desc, src, dst, method })
+        Conv2d { desc, src, dst, method }
     }
 
     /// What the layer was planned for.
@@ -141,6 +167,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => blocked.weights.len(),
             Method::Grouped(plan) => plan.wei_len(&plan.forward),
+            Method::Winograd(plan) => plan.weights.len(),
         }
     }
 
@@ -183,6 +210,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => blocked.weights.each(visit),
             Method::Grouped(plan) => plan.each(visit),
+            Method::Winograd(plan) => plan.weights.each(visit),
         }
     }
 
@@ -209,11 +237,50 @@ impl Conv2d {
         plain.copy_from_slice(&packed[..plain.len()]);
     }
 
+    /// Elements of the weights as [`Conv2d::pack_forward`] prepares them; 0 where the forward pass reads the packed weights.
+    pub fn forward_wei_len(&self) -> usize {
+        match &self.method {
+            Method::Winograd(plan) => plan.weights_len(Turn::None),
+            Method::Blocked(_) | Method::Grouped(_) => 0,
+        }
+    }
+
+    /// Whether the forward pass reads weights that are prepared.
+    pub fn prepares_forward(&self) -> bool {
+        self.forward_wei_len() > 0
+    }
+
+    /// Blocks of [`Conv2d::pack_forward`].
+    pub fn pack_forward_blocks(&self) -> usize {
+        match &self.method {
+            Method::Winograd(plan) => plan.weights_blocks(Turn::None),
+            Method::Blocked(_) | Method::Grouped(_) => 0,
+        }
+    }
+
+    /// Prepares one block of the weights for the forward pass, once for each change of the weights.
+    ///
+    /// # Panics
+    ///
+    /// If a buffer is too short, or the forward pass reads the packed weights.
+    pub fn pack_forward(&self, block: usize, wei: &[f32], dst: Tiles<'_>) {
+        const OP: &str = "conv2d pack forward";
+        expect_len(OP, "wei", wei.len(), self.wei_len());
+        expect_len(OP, "dst", dst.len(), self.forward_wei_len());
+        match &self.method {
+            Method::Winograd(plan) => plan.transform_weights(Turn::None, block, wei, dst),
+            Method::Blocked(_) | Method::Grouped(_) => {
+                panic!("{OP}: the forward pass reads the packed weights")
+            }
+        }
+    }
+
     /// Blocks of the forward pass.
     pub fn forward_blocks(&self, mb: usize) -> usize {
         match &self.method {
             Method::Blocked(blocked) => blocked.forward.blocks(mb),
             Method::Grouped(plan) => plan.forward_blocks(mb),
+            Method::Winograd(plan) => plan.forward.blocks(mb),
         }
     }
 
@@ -222,6 +289,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => Some(blocked.forward.region(block, mb)),
             Method::Grouped(_) => None,
+            Method::Winograd(plan) => Some(plan.forward.region(block, mb)),
         }
     }
 
@@ -231,6 +299,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => blocked.forward.slices(mb),
             Method::Grouped(_) => 0,
+            Method::Winograd(plan) => plan.forward.slices(mb),
         }
     }
 
@@ -239,6 +308,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => blocked.forward.scratch_len(),
             Method::Grouped(_) => 0,
+            Method::Winograd(plan) => plan.forward.scratch_len(),
         }
     }
 
@@ -250,13 +320,15 @@ impl Conv2d {
     pub fn forward(&self, block: usize, io: Conv2dForward<'_>) {
         const OP: &str = "conv2d forward";
         expect_len(OP, "src", io.src.len(), self.src.len(io.mb));
-        expect_len(OP, "wei", io.wei.len(), self.wei_len());
+        let wei_len = if self.prepares_forward() { self.forward_wei_len() } else { self.wei_len() };
+        expect_len(OP, "wei", io.wei.len(), wei_len);
         expect_len(OP, "bia", io.bia.map_or(0, <[f32]>::len), self.needed_bias());
         expect_len(OP, "dst", io.dst.len(), self.dst.len(io.mb));
         expect_len(OP, "scratch", io.scratch.len(), self.forward_scratch_len());
         match &self.method {
             Method::Blocked(blocked) => blocked.forward.run(block, io),
             Method::Grouped(plan) => plan.run_forward(block, io),
+            Method::Winograd(plan) => plan.run_forward(block, io),
         }
     }
 
@@ -271,6 +343,7 @@ impl Conv2d {
                 blocked.backward_data.as_ref().map_or(0, BackwardDataPlan::wei_len)
             }
             Method::Grouped(plan) => plan.wei_len(&plan.backward),
+            Method::Winograd(plan) => plan.weights_len(Turn::Around),
         }
     }
 
@@ -281,6 +354,7 @@ impl Conv2d {
                 blocked.backward_data.as_ref().map_or(0, BackwardDataPlan::pack_blocks)
             }
             Method::Grouped(plan) => plan.backward.blocks(),
+            Method::Winograd(plan) => plan.weights_blocks(Turn::Around),
         }
     }
 
@@ -299,6 +373,7 @@ impl Conv2d {
                 blocked.weights.pack_backward(phases, block, wei, dst);
             }
             Method::Grouped(plan) => plan.pack_backward(block, wei, dst),
+            Method::Winograd(plan) => plan.transform_weights(Turn::Around, block, wei, dst),
         }
     }
 
@@ -309,6 +384,7 @@ impl Conv2d {
                 blocked.backward_data.as_ref().map_or(0, |plan| plan.blocks(mb))
             }
             Method::Grouped(plan) => plan.backward_data_blocks(mb),
+            Method::Winograd(plan) => plan.backward_data.blocks(mb),
         }
     }
 
@@ -319,6 +395,7 @@ impl Conv2d {
                 blocked.backward_data.as_ref().map_or(0, BackwardDataPlan::scratch_len)
             }
             Method::Grouped(_) => 0,
+            Method::Winograd(plan) => plan.backward_data.scratch_len(),
         }
     }
 
@@ -340,6 +417,7 @@ impl Conv2d {
                 blocked.backward_data.as_ref().expect(NO_GRADIENT).run(block, io);
             }
             Method::Grouped(plan) => plan.run_backward_data(block, io),
+            Method::Winograd(plan) => plan.run_backward_data(block, io),
         }
     }
 
@@ -348,6 +426,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => blocked.backward_weights.blocks(),
             Method::Grouped(plan) => plan.backward_weights_blocks(),
+            Method::Winograd(plan) => plan.backward_weights.blocks(),
         }
     }
 
@@ -361,6 +440,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => blocked.backward_weights.scratch_len(slices),
             Method::Grouped(plan) => plan.backward_weights_scratch_len(slices),
+            Method::Winograd(plan) => plan.backward_weights.scratch_len(slices),
         }
     }
 
@@ -399,6 +479,7 @@ impl Conv2d {
         match &self.method {
             Method::Blocked(blocked) => blocked.backward_weights.run(block, slices, io),
             Method::Grouped(plan) => plan.run_backward_weights(block, slices, io),
+            Method::Winograd(plan) => plan.run_backward_weights(block, slices, io),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::trial::{Random, Watched, bits, block, dot, on_every_isa, run_blocks, 
 use crate::{Isa, Layout, Tiles};
 
 /// A unit-stride convolution without padding; the layout is filled in for each instruction set.
-fn desc([ic, oc]: [usize; 2], [ih, iw]: [usize; 2], [kh, kw]: [usize; 2]) -> Conv2dDesc {
+pub(super) fn desc([ic, oc]: [usize; 2], [ih, iw]: [usize; 2], [kh, kw]: [usize; 2]) -> Conv2dDesc {
     let (sh, sw, ph, pw, groups) = (1, 1, 0, 0, 1);
     let src_layout = Layout::Plain;
     Conv2dDesc {
@@ -38,10 +38,10 @@ fn plans(desc: Conv2dDesc, isa: Isa) -> Vec<Conv2d> {
 }
 
 /// Plain tensors, and what a plan makes of them.
-struct Trial {
-    conv: Conv2d,
-    isa: Isa,
-    mb: usize,
+pub(super) struct Trial {
+    pub(super) conv: Conv2d,
+    pub(super) isa: Isa,
+    pub(super) mb: usize,
 }
 
 impl Trial {
@@ -62,9 +62,13 @@ impl Trial {
         packed
     }
 
-    fn forward(&self, src: &[f32], wei: &[f32], bia: &[f32]) -> Vec<f32> {
+    pub(super) fn forward(&self, src: &[f32], wei: &[f32], bia: &[f32]) -> Vec<f32> {
         let Trial { conv, isa, mb } = self;
-        let (src, wei) = (self.src(src), self.wei(wei));
+        let (src, mut wei) = (self.src(src), self.wei(wei));
+        if conv.prepares_forward() {
+            let (blocks, len) = (conv.pack_forward_blocks(), conv.forward_wei_len());
+            wei = run_blocks(blocks, len, |block, dst| conv.pack_forward(block, &wei, dst));
+        }
         let mut packed_bia = vec![f32::NAN; conv.bia_len()];
         conv.pack_bias(bia, &mut packed_bia);
         let mut scratch = vec![f32::NAN; conv.forward_scratch_len()];
@@ -77,7 +81,12 @@ impl Trial {
     }
 
     /// `src` is the plain source, where it is the value of an activation.
-    fn backward_data(&self, src: Option<&[f32]>, diff_dst: &[f32], wei: &[f32]) -> Vec<f32> {
+    pub(super) fn backward_data(
+        &self,
+        src: Option<&[f32]>,
+        diff_dst: &[f32],
+        wei: &[f32],
+    ) -> Vec<f32> {
         let Trial { conv, isa, mb } = self;
         let src = src.map(|src| self.src(src));
         let diff_dst = block(diff_dst, conv.desc().dst_maps(), *isa);
@@ -96,7 +105,7 @@ impl Trial {
         unblock(&diff_src, conv.desc().src_maps(), *isa)
     }
 
-    fn backward_weights(&self, src: &[f32], diff_dst: &[f32]) -> (Vec<f32>, Vec<f32>) {
+    pub(super) fn backward_weights(&self, src: &[f32], diff_dst: &[f32]) -> (Vec<f32>, Vec<f32>) {
         let Trial { conv, isa, mb } = self;
         let src = self.src(src);
         let diff_dst = block(diff_dst, conv.desc().dst_maps(), *isa);

@@ -1,8 +1,11 @@
 //! Packed weights: from and to plain OIHW, and turned around for the backward data pass.
 
+use std::ops::Range;
+
 use super::backward_data::Phase;
 use super::geometry::Geometry;
-use super::strips::{Strip, len, strip_of};
+use super::register_tile::NV;
+use super::strips::{Strip, len, strip_of, strips};
 use crate::Tiles;
 
 /// Visits every weight of a group as (group, output channel, input channel, kernel row, kernel column).
@@ -89,6 +92,13 @@ impl PackedWeights {
         PackedWeights { geometry: *geometry, strips: geometry.strips() }
     }
 
+    /// The layout with pairs of output blocks, whatever the last one holds.
+    pub(super) fn in_pairs(geometry: &Geometry) -> PackedWeights {
+        let g = geometry;
+        let strips = strips(g.group_oc, g.lanes, g.taps(), NV, false, 0);
+        PackedWeights { geometry: *g, strips }
+    }
+
     /// Elements, output channels padded to whole vectors.
     pub(super) fn len(&self) -> usize {
         self.geometry.groups * self.group_len()
@@ -107,6 +117,43 @@ impl PackedWeights {
             visit(plain, group * self.group_len() + strip.position(lanes, o, [i, ky, kx]));
             plain += 1;
         });
+    }
+
+    /// Where the weights of an output channel of the only group begin, for an input channel and a tap, counted row by row.
+    pub(super) fn at(&self, o: usize, channel: usize, tap: usize) -> usize {
+        let columns = self.geometry.kw;
+        let strip = strip_of(&self.strips, o, self.geometry.lanes);
+        strip.position(self.geometry.lanes, o, [channel, tap / columns, tap % columns])
+    }
+
+    /// Exchanges the channels of some weights of the only group, [in pairs](Self::in_pairs): those between some input blocks
+    /// and a block of output channels, as `[tap][output channel][input channel, padded]`.
+    pub(super) fn turn_around(
+        &self,
+        in_blocks: Range<usize>,
+        outs: Range<usize>,
+        wei: &[f32],
+        turned: &mut [f32],
+    ) {
+        let g = &self.geometry;
+        let lanes = g.lanes;
+        let width = in_blocks.len() * lanes;
+        let strip = strip_of(&self.strips, outs.start, lanes);
+        turned.fill(0.0);
+        for (at, in_block) in in_blocks.enumerate() {
+            let channel = in_block * lanes;
+            for tap in 0..g.kh * g.kw {
+                let position = [channel, tap / g.kw, tap % g.kw];
+                let start = tap * outs.len() * width + at * lanes;
+                let tile = Tile {
+                    from: Side::new(strip, lanes, outs.start, position, 0),
+                    to: Side { start, step: width, together: 1 },
+                    outs: outs.len(),
+                    channels: lanes.min(g.group_ic - channel),
+                };
+                tile.transpose(wei, turned);
+            }
+        }
     }
 
     /// Turns around the weights of one strip of input blocks.

@@ -29,7 +29,7 @@ pub mod reference;
 mod sliced_weights;
 #[cfg(test)]
 mod tests;
-mod tile;
+pub(crate) mod tile;
 mod transpose;
 
 pub use backward_data::LinearBackwardData;

@@ -6,22 +6,22 @@ use crate::simd::{Broadcasts, Simd, Vectors};
 /// The operand whose elements are broadcast: element (row, k) at `src[row * row_stride + k * k_stride]`. The inner loop is
 /// shortest if both strides are constants where the kernel is compiled.
 #[derive(Clone, Copy)]
-pub(super) struct Lhs<'a> {
-    pub(super) src: &'a [f32],
-    pub(super) row_stride: usize,
-    pub(super) k_stride: usize,
+pub(crate) struct Lhs<'a> {
+    pub(crate) src: &'a [f32],
+    pub(crate) row_stride: usize,
+    pub(crate) k_stride: usize,
 }
 
 /// The operand of which vectors are taken: those of one k side by side, those of the next `k_stride` behind.
 #[derive(Clone, Copy)]
-pub(super) struct Rhs<'a> {
-    pub(super) src: &'a [f32],
-    pub(super) k_stride: usize,
+pub(crate) struct Rhs<'a> {
+    pub(crate) src: &'a [f32],
+    pub(crate) k_stride: usize,
 }
 
 /// Adds `depth` products to every sum, one by one in the order of k.
 #[inline(always)]
-pub(super) fn accumulate<S: Simd, const R: usize, const N: usize>(
+pub(crate) fn accumulate<S: Simd, const R: usize, const N: usize>(
     simd: S,
     mut sums: [[S::F32; N]; R],
     lhs: Lhs<'_>,
@@ -45,16 +45,16 @@ pub(super) fn accumulate<S: Simd, const R: usize, const N: usize>(
 
 /// Memory that is needed soon, asked for a few cache lines at a time while a tile computes: of lines of consecutive rows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ahead<'a> {
-    pub(super) src: &'a [f32],
+pub(crate) struct Ahead<'a> {
+    pub(crate) src: &'a [f32],
     /// Where the first row starts.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// From one row to the next.
-    pub(super) stride: usize,
+    pub(crate) stride: usize,
     /// Lines of a row.
-    pub(super) lines: usize,
+    pub(crate) lines: usize,
     /// The next line, of the next row.
-    pub(super) line: usize,
+    pub(crate) line: usize,
 }
 
 /// Elements of a cache line.
@@ -63,7 +63,7 @@ const LINE: usize = 16;
 impl Ahead<'_> {
     /// Asks for the next `count` lines.
     #[inline(always)]
-    pub(super) fn fetch<S: Simd>(&mut self, simd: S, count: usize) {
+    pub(crate) fn fetch<S: Simd>(&mut self, simd: S, count: usize) {
         for _ in 0..count {
             simd.prefetch(self.src, self.at + self.line * LINE);
             self.line += 1;
@@ -91,7 +91,7 @@ macro_rules! for_each_row {
 
 /// The sums that lie in `src`, rows `stride` apart; zeros for rows from `rows` on.
 #[inline(always)]
-pub(super) fn load_sums<S: Simd, const R: usize, const N: usize>(
+pub(crate) fn load_sums<S: Simd, const R: usize, const N: usize>(
     simd: S,
     src: &[f32],
     stride: usize,
@@ -111,7 +111,7 @@ pub(super) fn load_sums<S: Simd, const R: usize, const N: usize>(
 
 /// Writes the first `rows` rows of sums.
 #[inline(always)]
-pub(super) fn store_sums<S: Simd, const R: usize, const N: usize>(
+pub(crate) fn store_sums<S: Simd, const R: usize, const N: usize>(
     simd: S,
     sums: [[S::F32; N]; R],
     dst: &mut [f32],

@@ -5,7 +5,7 @@ use std::ops::Range;
 use lockstep_ops::blocking::Caches;
 use lockstep_ops::{
     ActivationKind, Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dDesc, Conv2dForward,
-    Isa, Layout, Tiles,
+    Layout, Tiles, WinogradTile,
 };
 use proptest::prelude::*;
 
@@ -14,17 +14,17 @@ use crate::{Random, Tensor, check, check_sums, difference, on_every_isa, run};
 /// A layer with its weights, and tensors of a minibatch.
 struct Layer {
     conv: Conv2d,
-    wei: Vec<f32>,
     bia: Vec<f32>,
     turned: Vec<f32>,
+    /// The weights as the forward pass reads them.
+    prepared: Vec<f32>,
     src: Tensor,
     diff_dst: Tensor,
 }
 
 impl Layer {
-    fn new(desc: Conv2dDesc, isa: Isa, caches: Caches, mb: usize, seed: u64) -> Layer {
-        let random = &mut Random(seed);
-        let conv = Conv2d::for_caches(desc, isa, caches).expect("the shape is possible");
+    fn new(conv: Conv2d, mb: usize, seed: u64) -> Layer {
+        let (desc, random) = (*conv.desc(), &mut Random(seed));
         let mut wei = vec![0.0; conv.wei_len()];
         conv.pack_weights(&random.reals(desc.plain_wei_len()), &mut wei);
         let mut bia = vec![0.0; conv.bia_len()];
@@ -33,16 +33,21 @@ impl Layer {
         let (blocks, len) =
             if is_plain { (0, 0) } else { (conv.pack_backward_blocks(), conv.backward_wei_len()) };
         let turned = run(blocks, len, |block, turned| conv.pack_backward(block, &wei, turned));
+        let mut prepared = wei.clone();
+        if conv.prepares_forward() {
+            let (blocks, len) = (conv.pack_forward_blocks(), conv.forward_wei_len());
+            prepared = run(blocks, len, |block, dst| conv.pack_forward(block, &wei, dst));
+        }
         let src = random.tensor(conv.src_layout(), mb);
         let diff_dst = random.tensor(conv.dst_layout(), mb);
-        Layer { conv, wei, bia, turned, src, diff_dst }
+        Layer { conv, bia, turned, prepared, src, diff_dst }
     }
 
     fn forward(&self, samples: Range<usize>) -> Vec<f32> {
         let (conv, mb) = (&self.conv, samples.len());
         let mut scratch = vec![f32::NAN; conv.forward_scratch_len()];
         run(conv.forward_blocks(mb), conv.dst_layout().len(mb), |block, dst| {
-            let (src, wei, bia) = (self.src.of(&samples), &self.wei, Some(&self.bia[..]));
+            let (src, wei, bia) = (self.src.of(&samples), &self.prepared, Some(&self.bia[..]));
             let scratch = &mut scratch;
             conv.forward(block, Conv2dForward { mb, src, wei, bia, dst, scratch });
         })
@@ -91,6 +96,10 @@ impl Layer {
 const SMALL_CACHES: Caches = Caches { l1_bytes: 16 << 10, l2_bytes: 48 << 10 };
 
 fn check_layer(desc: Conv2dDesc, mb: usize, seed: u64) {
+    check_method(desc, None, mb, seed);
+}
+
+fn check_method(desc: Conv2dDesc, tile: Option<WinogradTile>, mb: usize, seed: u64) {
     on_every_isa(|isa| {
         let is_plain = desc.src_layout == Layout::Plain;
         let layout = if is_plain { Layout::Plain } else { Layout::Blocked(isa.lanes()) };
@@ -98,8 +107,14 @@ fn check_layer(desc: Conv2dDesc, mb: usize, seed: u64) {
         if desc.validate(isa.lanes()).is_err() {
             return;
         }
-        let layer = Layer::new(desc, isa, Caches::default(), mb, seed);
-        let small = Layer::new(desc, isa, SMALL_CACHES, mb, seed);
+        let layer = |caches| {
+            let conv = match tile {
+                Some(tile) => Conv2d::winograd(desc, tile, isa, caches),
+                None => Conv2d::for_caches(desc, isa, caches),
+            };
+            Layer::new(conv.expect("the shape is possible"), mb, seed)
+        };
+        let (layer, small) = (layer(Caches::default()), layer(SMALL_CACHES));
         let random = &mut Random(seed);
         let what = |pass: &str| format!("{pass} of {desc:?} on {}", isa.name());
         check(&what("forward"), mb, random, |samples| layer.forward(samples));
@@ -201,6 +216,16 @@ fn samples_whose_weights_exceed_the_caches() {
 fn samples_of_short_lines_without_padding() {
     check_layer(desc([20, 50], [12, 12], [5, 5]), 13, 7);
     check_layer(Conv2dDesc { ph: 2, ..desc([38, 17], [7, 12], [3, 5]) }, 6, 8);
+}
+
+#[test]
+fn samples_of_minimal_filtering() {
+    for (tile, seed) in [(WinogradTile::Two, 7), (WinogradTile::Four, 8)] {
+        let relu = Some(ActivationKind::Relu);
+        let desc = Conv2dDesc { ph: 1, pw: 1, ..desc([150, 40], [9, 14], [3, 3]) };
+        let desc = Conv2dDesc { src_activation: relu, dst_activation: relu, ..desc };
+        check_method(desc, Some(tile), 7, seed);
+    }
 }
 
 #[test]

@@ -99,6 +99,7 @@ impl Program {
         let mut arena_len = 0;
         for mut plan in plans {
             assert_eq!(plan.fusion(), store.fusion(), "plan and kernels agree on fusion");
+            assert_eq!(plan.winograd(), store.winograd(), "plan and kernels agree on methods");
             assert_eq!(plan.meshes(), store.meshes(), "plan and kernels agree on who has what");
             let lens = tensor_lens(&plan, store.layout());
             let memory = MemoryPlan::new(plan.tasks_mut(), &lens, ALIGN);

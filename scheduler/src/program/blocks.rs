@@ -59,6 +59,10 @@ impl Program {
             TaskKind::AccumulateGradient => {
                 self.kernel(task.layer).fan_out.as_ref().map_or(0, |add| add.forward_blocks(mb))
             }
+            TaskKind::PrepareWeights => match op {
+                Op::Conv2d(conv) => conv.pack_forward_blocks(),
+                _ => 0,
+            },
             TaskKind::PackWeights => match op {
                 Op::Conv2d(conv) => conv.pack_backward_blocks(),
                 _ => 0,

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use lockstep_graph::{
-    Extent, Fusion, Layer, LayerId, LayerKind, Meshes, Network, Placement, Window,
+    Extent, Fusion, Layer, LayerId, LayerKind, Meshes, Network, Placement, Window, WinogradLayers,
+    WinogradTile,
 };
 use lockstep_ops::blocking::{CacheBudget, Caches, ConvShape, search};
 use lockstep_ops::{
@@ -66,14 +67,14 @@ impl Kernels {
         network: &Network,
         meshes: &Meshes,
         rank: usize,
-        fusion: &Fusion,
+        (fusion, winograd): (&Fusion, &WinogradLayers),
         isa: Isa,
     ) -> Result<Self, ScheduleError> {
         let caches = detect_caches();
         let mut layers = Vec::new();
         for layer in network.layers() {
             let along = Along::new(network, fusion, layer);
-            let part = Part { network, meshes, rank };
+            let part = Part { network, meshes, rank, winograd };
             let kernel = bind(part, layer, along, isa, caches)
                 .map_err(|source| ScheduleError::Kernel { layer: layer.name.clone(), source })?;
             kernel.log_blocking(&layer.name, caches);
@@ -133,6 +134,7 @@ struct Part<'a> {
     network: &'a Network,
     meshes: &'a Meshes,
     rank: usize,
+    winograd: &'a WinogradLayers,
 }
 
 impl Part<'_> {
@@ -195,27 +197,27 @@ fn bind(
         LayerKind::Conv2d(conv) => {
             let Window { kernel, stride, pad } = conv.window;
             let source = source.expect("a convolution has an input");
-            Op::Conv2d(Box::new(Conv2d::for_caches(
-                Conv2dDesc {
-                    ic: src.c,
-                    oc: dst.c,
-                    ih: src.h,
-                    iw: src.w,
-                    kh: kernel.0,
-                    kw: kernel.1,
-                    sh: stride.0,
-                    sw: stride.1,
-                    ph: pad.0,
-                    pw: pad.1,
-                    groups: conv.groups,
-                    bias: conv.bias,
-                    src_layout: layout(network, source, isa),
-                    src_activation,
-                    dst_activation,
-                },
-                isa,
-                caches,
-            )?))
+            let desc = Conv2dDesc {
+                ic: src.c,
+                oc: dst.c,
+                ih: src.h,
+                iw: src.w,
+                kh: kernel.0,
+                kw: kernel.1,
+                sh: stride.0,
+                sw: stride.1,
+                ph: pad.0,
+                pw: pad.1,
+                groups: conv.groups,
+                bias: conv.bias,
+                src_layout: layout(network, source, isa),
+                src_activation,
+                dst_activation,
+            };
+            Op::Conv2d(Box::new(match part.winograd.tile(layer.id) {
+                Some(tile) => Conv2d::winograd(desc, winograd_tile(tile), isa, caches)?,
+                None => Conv2d::for_caches(desc, isa, caches)?,
+            }))
         }
         LayerKind::Linear(linear) => Op::Linear(Linear::new(
             LinearDesc {
@@ -315,6 +317,15 @@ fn bind(
     Ok(LayerKernel { op, layout, features, fan_out, statistics_from, isa })
 }
 
+/// A tile in the words of `ops`.
+#[must_use]
+pub fn winograd_tile(tile: WinogradTile) -> lockstep_ops::WinogradTile {
+    match tile {
+        WinogradTile::Two => lockstep_ops::WinogradTile::Two,
+        WinogradTile::Four => lockstep_ops::WinogradTile::Four,
+    }
+}
+
 fn layer_of(source: Option<&Layer>) -> &Layer {
     source.expect("a loss has an input")
 }
@@ -373,6 +384,14 @@ impl LayerKernel {
     pub(crate) fn running_len(&self) -> usize {
         match &self.op {
             Op::BatchNorm(norm) => norm.stats_len(),
+            _ => 0,
+        }
+    }
+
+    /// Elements of the weights that the forward pass reads, where those are not the parameters.
+    pub(crate) fn forward_weights_len(&self) -> usize {
+        match &self.op {
+            Op::Conv2d(conv) => conv.forward_wei_len(),
             _ => 0,
         }
     }

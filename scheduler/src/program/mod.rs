@@ -20,6 +20,7 @@ mod update;
 pub use bind::{BindOptions, Program};
 pub(crate) use description::priority;
 pub use exchange::ServedExchange;
+pub use kernel::winograd_tile;
 pub(crate) use links::{Links, links};
 pub(crate) use run::Scratch;
 pub(crate) use store::Lease;

@@ -82,6 +82,7 @@ fn tensor_len(plan: &Plan, store: &StoreLayout, tensor: &Tensor) -> usize {
             held_layout(plan, store, tensor).len(mb)
         }
         TensorRole::ParameterGradient => kernel.parameters_len(),
+        TensorRole::ForwardWeights => kernel.forward_weights_len(),
         TensorRole::BackwardWeights => kernel.backward_weights_len(),
         TensorRole::SliceStatistics | TensorRole::SliceGradientSums
             if plan.options().reproducible =>

@@ -80,6 +80,7 @@ impl Program {
             TaskKind::Metrics => context.metrics(session.stop.load(Ordering::Relaxed)),
             TaskKind::Report => session.report(context.report()),
             TaskKind::AccumulateGradient => context.accumulate(),
+            TaskKind::PrepareWeights => context.prepare_weights(),
             TaskKind::PackWeights => context.pack_weights(),
             TaskKind::GradientStatistics => context.gradient_statistics(),
             TaskKind::BackwardData => context.backward_data(scratch),
@@ -160,6 +161,7 @@ impl<'a> Context<'a> {
         match self.op() {
             Op::Conv2d(conv) => {
                 let (wei, bia) = self.parameters(self.read(1));
+                let wei = if conv.prepares_forward() { self.read(2) } else { wei };
                 let src = self.read(0);
                 conv.forward(block, Conv2dForward { mb, src, wei, bia, dst, scratch });
                 if let Some(norm) = self.task.statistics_along {
@@ -335,6 +337,12 @@ impl<'a> Context<'a> {
         let src = self.read_unless_in_place();
         let io = AddForward { mb: self.mb, src, others: &others, value, dst: self.write(0) };
         add.forward(self.block, io);
+    }
+
+    fn prepare_weights(&self) {
+        let Op::Conv2d(conv) = self.op() else { unreachable!("only convolutions") };
+        let (wei, _) = self.parameters(self.read(0));
+        conv.pack_forward(self.block, wei, self.write(0));
     }
 
     fn pack_weights(&self) {

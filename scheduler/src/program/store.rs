@@ -6,7 +6,9 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lockstep_graph::{Fusion, LayerId, Meshes, Mode, Network, Plan, TensorRole, strips};
+use lockstep_graph::{
+    Fusion, LayerId, Meshes, Mode, Network, Plan, TensorRole, WinogradLayers, strips,
+};
 use lockstep_ops::Arena;
 
 use super::kernel::{Kernels, LayerKernel};
@@ -33,6 +35,7 @@ pub(crate) struct StoreLayout {
     meshes: Meshes,
     rank: usize,
     fusion: Fusion,
+    winograd: WinogradLayers,
     /// Elements of all tensors.
     len: usize,
 }
@@ -46,7 +49,8 @@ impl StoreLayout {
     ) -> Result<Self, ScheduleError> {
         let (network, meshes) = (plan.network(), plan.meshes());
         let momentum = plan.options().mode == Mode::Train { momentum: true };
-        let kernels = Kernels::new(network, meshes, rank, plan.fusion(), isa)?;
+        let methods = (plan.fusion(), plan.winograd());
+        let kernels = Kernels::new(network, meshes, rank, methods, isa)?;
         let mut len = 0;
         let mut take = |n: usize| {
             let start = len;
@@ -74,7 +78,8 @@ impl StoreLayout {
             entries.push(entry);
         }
         let (meshes, fusion) = (meshes.clone(), plan.fusion().clone());
-        Ok(Self { entries, kernels, meshes, rank, fusion, len })
+        let winograd = plan.winograd().clone();
+        Ok(Self { entries, kernels, meshes, rank, fusion, winograd, len })
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -142,6 +147,11 @@ impl ParameterStore {
     #[must_use]
     pub fn meshes(&self) -> &Meshes {
         &self.layout.meshes
+    }
+
+    /// The method of its convolutions.
+    pub(crate) fn winograd(&self) -> &WinogradLayers {
+        &self.layout.winograd
     }
 
     /// What its kernels compute along with their own layer.

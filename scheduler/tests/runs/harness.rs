@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockstep_comm::{CommConfig, Communicator, LocalEndpoint, LocalJob};
-use lockstep_graph::{Layer, Mode, Network, Param, Plan, PlanOptions, Platform, Strategy};
+use lockstep_graph::{
+    Layer, Mode, Network, Param, Plan, PlanOptions, Platform, Strategy, WinogradTile,
+};
 use lockstep_ops::Isa;
 use lockstep_scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, ParameterStore, Program, Router,
@@ -84,6 +86,8 @@ pub(crate) struct Run {
     pub(crate) fuse: bool,
     /// Whether small exchanges are made together.
     pub(crate) bundle: bool,
+    /// The tile of convolutions that take one.
+    pub(crate) winograd: Option<WinogradTile>,
     /// Called in the workers of one rank.
     pub(crate) hook: Option<(usize, StepHook)>,
     /// Layers that begin with the parameters of another one, by name.
@@ -181,6 +185,7 @@ impl Run {
             clip_norm: None,
             fuse,
             bundle: true,
+            winograd: None,
             hook: None,
             twins: BTreeMap::new(),
             act: None,
@@ -270,6 +275,7 @@ impl Run {
             bundle: self.bundle,
             reproducible: self.reproducible,
             clip: self.clip_norm.is_some(),
+            winograd: self.winograd,
         };
         Plan::compile(Arc::clone(&self.network), options).unwrap()
     }

@@ -15,3 +15,4 @@ mod bundled;
 mod traffic;
 mod threads;
 mod ties;
+mod winograd;

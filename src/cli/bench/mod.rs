@@ -1,5 +1,6 @@
 //! `lockstep bench`: kernels, networks and exchanges measured against this machine's own peak and MPI's own, taken in the same run.
 
+mod accuracy;
 mod comm;
 mod layers;
 mod net;

@@ -18,6 +18,7 @@ use super::{Common, median};
 use crate::cli::console::{self, Console};
 use crate::cli::exchanges::ExchangeSum;
 use crate::cli::train::{ExchangeOrder, Switch};
+use crate::cli::winograd::Winograd;
 use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench net`.
@@ -66,6 +67,8 @@ pub(super) struct Args {
     /// Exchange small gradients together with those of the layers next to them, as for `lockstep train`
     #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
     fuse_exchanges: Switch,
+    #[command(flatten)]
+    winograd: Winograd,
     /// Tell the time of every task, the longest first
     #[arg(long)]
     layers: bool,
@@ -179,6 +182,7 @@ fn job(args: &Args) -> Result<MeasureJob, RunError> {
         strategy,
         reproducible: args.reproducible,
         bundle: args.fuse_exchanges.into(),
+        winograd: args.winograd.of_plan(),
         exchange_order: args.exchange_order.into(),
         link: inputs::link(args.link.as_deref())?,
         // At least one step comes before the first timed one: a step lasts from one report to the next.

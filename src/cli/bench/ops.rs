@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
 use lockstep::RunError;
-use lockstep::ops::{Arena, Isa, Pass, Rounds, Turn, flush_denormals};
+use lockstep::ops::{Arena, Conv2d, Isa, Pass, Rounds, Turn, WinogradTile, flush_denormals};
+use lockstep::scheduler::detect_caches;
 
-use super::layers::{Kind, LAYERS, Layer};
+use super::accuracy::Operands;
+use super::layers::{Conv, Kind, LAYERS, Layer};
 use super::passes::{self, Cost};
 use super::rows::{OpRow, write_json};
 use super::yardstick::{Peak, triad_gbytes};
 use super::{Common, median};
+use crate::cli::winograd::Winograd;
 use crate::cli::{at_least_one, bad_flag, inputs};
 
 /// Arguments of `lockstep bench ops`.
@@ -39,6 +42,8 @@ pub(super) struct Args {
     /// Milliseconds of one run of a pass
     #[arg(long, default_value_t = 100, value_name = "MS")]
     run_ms: u64,
+    #[command(flatten)]
+    winograd: Winograd,
     #[command(flatten)]
     common: Common,
 }
@@ -68,6 +73,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     }
     flush_denormals();
     let isa = inputs::isa()?;
+    let tile = args.winograd.of_layer();
     let mut bench = Bench {
         isa,
         workers: args.workers,
@@ -84,14 +90,32 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
             Kind::Linear { .. } => &args.linear_batch,
         };
         for &mb in batches {
-            passes::each(layer, isa, mb, &mut |name, cost, pass| {
+            let first = bench.rows.len();
+            passes::each(layer, isa, (mb, tile), &mut |name, cost, pass| {
                 let row = bench.row(layer.name, name, mb, cost, pass);
                 println!("{}", row.line());
                 bench.rows.push(row);
             })?;
+            if let (Kind::Conv(conv), Some(tile)) = (layer.kind, tile) {
+                add_errors(conv, isa, (mb, tile), &mut bench.rows[first..]);
+            }
         }
     }
     write_json(args.common.json.as_deref(), &bench.rows)
+}
+
+/// Adds to the rows of a layer that was computed by Winograd's method how exact it is, beside the direct method, and prints it.
+fn add_errors(conv: Conv, isa: Isa, (mb, tile): (usize, WinogradTile), rows: &mut [OpRow]) {
+    let desc = conv.inner_desc(isa);
+    let Ok(winograd) = Conv2d::winograd(desc, tile, isa, detect_caches()) else { return };
+    let Ok(direct) = Conv2d::for_caches(desc, isa, detect_caches()) else { return };
+    let mut operands = Operands::new(&direct, mb);
+    let (errors, direct) = (operands.errors(&winograd), operands.errors(&direct));
+    for ((row, error), direct) in rows.iter_mut().zip(errors).zip(direct) {
+        row.error = Some(error);
+        row.direct_error = Some(direct);
+        println!("{}", row.error_line(error, direct));
+    }
 }
 
 struct Bench {
@@ -149,6 +173,8 @@ impl Bench {
             roofline_fraction: gflops / roofline,
             gbytes_per_s,
             bandwidth_fraction: gbytes_per_s / self.triad_gbytes,
+            error: None,
+            direct_error: None,
         }
     }
 

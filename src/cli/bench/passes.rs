@@ -2,8 +2,9 @@
 
 use lockstep::RunError;
 use lockstep::ops::{
-    Arena, Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dForward, Isa, Linear,
-    LinearBackwardData, LinearBackwardWeights, LinearForward, Maps, Pass, ShapeError, Tiles,
+    Arena, Conv2d, Conv2dBackwardData, Conv2dBackwardWeights, Conv2dDesc, Conv2dForward, Isa,
+    Linear, LinearBackwardData, LinearBackwardWeights, LinearForward, Maps, Pass, ShapeError,
+    Tiles, WinogradTile,
 };
 use lockstep::scheduler::{ScheduleError, detect_caches};
 
@@ -21,9 +22,14 @@ pub(super) struct Cost {
 type OnPass<'a> = &'a mut dyn FnMut(&'static str, Cost, Pass<'_>);
 
 /// Gives the three passes of a layer of `mb` samples to `on_pass`.
-pub(super) fn each(layer: Layer, isa: Isa, mb: usize, on_pass: OnPass<'_>) -> Result<(), RunError> {
+pub(super) fn each(
+    layer: Layer,
+    isa: Isa,
+    (mb, tile): (usize, Option<WinogradTile>),
+    on_pass: OnPass<'_>,
+) -> Result<(), RunError> {
     let done = match layer.kind {
-        Kind::Conv(conv) => convolution(conv, isa, mb, on_pass),
+        Kind::Conv(conv) => convolution(conv, isa, (mb, tile), on_pass),
         Kind::Linear { inputs, outputs } => linear(inputs, outputs, isa, mb, on_pass),
     };
     done.map_err(|source| ScheduleError::Kernel { layer: layer.name.to_owned(), source }.into())
@@ -50,10 +56,28 @@ fn bytes(elements: usize) -> f64 {
     (elements * size_of::<f32>()) as f64
 }
 
-fn convolution(layer: Conv, isa: Isa, mb: usize, on_pass: OnPass<'_>) -> Result<(), ShapeError> {
-    let conv = Conv2d::for_caches(layer.desc(isa), isa, detect_caches())?;
+/// A convolution, by Winograd's method where a tile is given and the layer can have it.
+pub(super) fn plan(
+    desc: Conv2dDesc,
+    isa: Isa,
+    tile: Option<WinogradTile>,
+) -> Result<Conv2d, ShapeError> {
+    let caches = detect_caches();
+    match tile.map(|tile| Conv2d::winograd(desc, tile, isa, caches)) {
+        Some(Ok(conv)) => Ok(conv),
+        _ => Conv2d::for_caches(desc, isa, caches),
+    }
+}
+
+fn convolution(
+    layer: Conv,
+    isa: Isa,
+    (mb, tile): (usize, Option<WinogradTile>),
+    on_pass: OnPass<'_>,
+) -> Result<(), ShapeError> {
+    let conv = plan(layer.desc(isa), isa, tile)?;
     // The first layer of a network has no data gradient; here its maps stand for an inner layer's.
-    let inner = Conv2d::for_caches(layer.inner_desc(isa), isa, detect_caches())?;
+    let inner = plan(layer.inner_desc(isa), isa, tile)?;
     let desc = *conv.desc();
     let plain = |maps: Maps| mb * maps.c * maps.h * maps.w;
     let elements = plain(desc.src_maps()) + plain(desc.dst_maps()) + desc.plain_wei_len();
@@ -67,11 +91,15 @@ fn convolution(layer: Conv, isa: Isa, mb: usize, on_pass: OnPass<'_>) -> Result<
     let (mut wei, mut bia) = (filled(conv.wei_len(), 0.0), filled(conv.bia_len(), 0.5));
     let (wei, bia) = (wei.as_slice_mut(), bia.as_slice_mut());
     conv.pack_weights(plain_wei, wei);
+    let mut prepared = filled(conv.forward_wei_len(), 0.0);
+    for block in 0..conv.pack_forward_blocks() {
+        conv.pack_forward(block, wei, Tiles::from(prepared.as_slice_mut()));
+    }
     let mut dst = filled(diff_dst.len(), 0.0);
     let io = Conv2dForward {
         mb,
         src,
-        wei,
+        wei: if conv.prepares_forward() { prepared.as_slice_mut() } else { wei },
         bia: Some(bia),
         dst: Tiles::from(dst.as_slice_mut()),
         scratch: &mut [],

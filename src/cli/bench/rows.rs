@@ -35,6 +35,12 @@ pub(super) struct OpRow {
     pub(super) gbytes_per_s: f64,
     /// Of the triad's. Above one where operands stay in a cache from round to round.
     pub(super) bandwidth_fraction: f64,
+    /// Of Winograd's method: the largest difference from sums in f64, as a fraction of the largest value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<f64>,
+    /// The same of the direct method.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) direct_error: Option<f64>,
 }
 
 /// One network.
@@ -106,6 +112,16 @@ impl OpRow {
             100.0 * self.roofline_fraction,
             self.gbytes_per_s,
             100.0 * self.bandwidth_fraction
+        )
+    }
+}
+
+impl OpRow {
+    /// For people: how exact the pass is.
+    pub(super) fn error_line(&self, error: f64, direct: f64) -> String {
+        format!(
+            "{:<16} {:<17} {:>5} largest error / largest value: {error:.1e}, direct {direct:.1e}",
+            self.layer, self.pass, self.batch
         )
     }
 }
