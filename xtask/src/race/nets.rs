@@ -38,6 +38,9 @@ pub(super) struct Args {
     /// Seconds of one run, which has three steps at least
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
+    /// Our 3x3 convolutions with Winograd's minimal filtering, tiles of 2 or 4; the peer chooses its own method
+    #[arg(long, value_name = "TILE", default_value = "off", value_parser = ["off", "2", "4"])]
+    winograd: String,
     /// Write the rows as JSON too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -98,13 +101,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 fn race(args: &Args, heat: Heat<'_>) -> Result<Value, Failure> {
     let format = faster_format(args, heat)?;
     let pairs = by_turns(args.common.runs, || own(args, heat), || peer(args, heat, &format))?;
-    Ok(row(heat, args.common.threads, &format, &pairs))
+    let mut row = row(heat, args.common.threads, &format, &pairs);
+    row["winograd"] = json!(args.winograd);
+    Ok(row)
 }
 
 fn own(args: &Args, heat: Heat<'_>) -> Result<Run, Failure> {
     let mut arguments = vec!["net".to_owned(), "--runs=1".to_owned()];
     arguments.extend(shared_arguments(heat, args.seconds));
     arguments.push(format!("--workers={}", args.common.threads));
+    arguments.push(format!("--winograd={}", args.winograd));
     side(&only(own_rows(&arguments)?, OWN)?, OWN)
 }
 
