@@ -18,10 +18,10 @@ pub(super) struct Winograd {
 enum Choice {
     /// The direct method for all layers
     Off,
-    /// 2x2 outputs: nearly as exact as the direct method
+    /// 2x2 outputs: no less exact than the direct method
     #[value(name = "2")]
     Two,
-    /// 4x4 outputs: fastest, several times the direct method's rounding error
+    /// 4x4 outputs: fastest, up to about twice the direct method's rounding error
     #[value(name = "4")]
     Four,
 }

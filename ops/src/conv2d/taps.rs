@@ -7,8 +7,9 @@
 //! step = for block b of inner channels, for kernel row, for kernel column, for channel v of the block
 //! ```
 //!
-//! A [narrow strip](super::strips) takes several channels a step. The last block has only its real channels. In the others column and channel run together: they are contiguous in the
-//! staged line too, so a kernel walks a whole kernel row as one *run*.
+//! A [narrow strip](super::strips) takes several channels a step. The last block has only its real channels. In the others
+//! column and channel run together: they are contiguous in the staged line too, so a kernel walks a whole kernel row as one
+//! *run*.
 
 /// The weights of a sweep: inner channels by kernel rows by kernel columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -196,17 +196,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn repeat_lanes<const G: usize>(self, v: __m256) -> __m256 {
-        let from = match G {
-            1 => return v,
-            2 => detected!(_mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3)),
-            4 => detected!(_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1)),
-            _ => unreachable!("groups are of 1, 2 or 4"),
-        };
-        detected!(_mm256_permutevar8x32_ps(v, from))
-    }
-
-    #[inline(always)]
     fn round(self, a: __m256) -> __m256 {
         // 8: to nearest even, without raising inexact.
         detected!(_mm256_round_ps::<8>(a))

@@ -197,17 +197,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn repeat_lanes<const G: usize>(self, v: __m512) -> __m512 {
-        let from = match G {
-            1 => return v,
-            2 => detected!(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7)),
-            4 => detected!(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3)),
-            _ => unreachable!("groups are of 1, 2 or 4"),
-        };
-        detected!(_mm512_permutexvar_ps(from, v))
-    }
-
-    #[inline(always)]
     fn round(self, a: __m512) -> __m512 {
         // 8: to nearest even, without raising inexact.
         detected!(_mm512_roundscale_ps::<8>(a))

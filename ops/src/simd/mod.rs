@@ -102,9 +102,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// none. `G` is 1, 2 or 4.
     fn sum_groups<const G: usize>(self, v: Self::F32) -> Self::F32;
 
-    /// Lane `i` is lane `i / G` of `v`. `G` is 1, 2 or 4.
-    fn repeat_lanes<const G: usize>(self, v: Self::F32) -> Self::F32;
-
     /// The nearest integer, ties to even.
     fn round(self, a: Self::F32) -> Self::F32;
 

@@ -131,11 +131,6 @@ impl<const N: usize> Simd for Portable<N> {
     }
 
     #[inline(always)]
-    fn repeat_lanes<const G: usize>(self, v: [f32; N]) -> [f32; N] {
-        lanes(|i| v[i / G])
-    }
-
-    #[inline(always)]
     fn round(self, a: [f32; N]) -> [f32; N] {
         lanes(|i| a[i].round_ties_even())
     }

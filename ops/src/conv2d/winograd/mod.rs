@@ -3,8 +3,8 @@
 //! A tile of M x M outputs is computed from (M + 2)^2 inputs by as many multiplications for each pair of channels, where the
 //! direct method takes 9 M^2: 2.25 times as many for M = 2, 4 times for M = 4. Inputs and weights are mapped to *frequencies*,
 //! which are multiplied one by one and summed over the input channels, one matrix product a frequency; the sums are mapped
-//! back. Results differ from the direct method's by rounding, for M = 4 several times as much, and a NaN or an infinity
-//! reaches all outputs of its tile.
+//! back. Results differ from the direct method's by rounding: for M = 2 the error is smaller, for M = 4 up to about twice as
+//! large. A NaN or an infinity reaches all outputs of its tile.
 //!
 //! | To learn about | read |
 //! |---|---|
@@ -41,9 +41,9 @@ use crate::{ActivationKind, Isa, SampleSlices, Tiles};
 /// Which of Winograd's methods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WinogradTile {
-    /// F(2x2, 3x3): 2.25 times fewer multiplications than the direct method, about as exact.
+    /// F(2x2, 3x3): 2.25 times fewer multiplications than the direct method, and more exact.
     Two,
-    /// F(4x4, 3x3): 4 times fewer, several times the direct method's rounding error.
+    /// F(4x4, 3x3): 4 times fewer, up to about twice the direct method's rounding error.
     Four,
 }
 
