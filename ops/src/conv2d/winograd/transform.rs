@@ -83,11 +83,9 @@ impl Transform<6, 4> for F4 {
         let last = simd.mul_add(middle, d3, simd.add(d1, d5));
         let (two, half) = (simd.splat(-2.0), simd.splat(-0.5));
         let (even, odd) = (simd.mul_add(two, d2, d4), simd.mul_add(two, d1, d3));
-        let plus = simd.mul_add(simd.splat(small), odd, even);
-        let minus = simd.mul_add(simd.splat(-small), odd, even);
+        let [plus, minus] = at_both(simd, small, [even, odd]);
         let (even, odd) = (simd.mul_add(half, d2, d4), simd.mul_add(half, d1, d3));
-        let plus_large = simd.mul_add(simd.splat(large), odd, even);
-        let minus_large = simd.mul_add(simd.splat(-large), odd, even);
+        let [plus_large, minus_large] = at_both(simd, large, [even, odd]);
         [first, plus, minus, plus_large, minus_large, last]
     }
 
@@ -124,11 +122,9 @@ impl Transform<6, 4> for F4 {
         let [small, large] = [FRAC_1_SQRT_2, SQRT_2];
         let (half, two) = (simd.splat(0.5), simd.splat(2.0));
         let (even, odd) = (simd.mul_add(half, y2, y0), simd.mul_add(half, y3, y1));
-        let plus = simd.mul_add(simd.splat(small), odd, even);
-        let minus = simd.mul_add(simd.splat(-small), odd, even);
+        let [plus, minus] = at_both(simd, small, [even, odd]);
         let (even, odd) = (simd.mul_add(two, y2, y0), simd.mul_add(two, y3, y1));
-        let plus_large = simd.mul_add(simd.splat(large), odd, even);
-        let minus_large = simd.mul_add(simd.splat(-large), odd, even);
+        let [plus_large, minus_large] = at_both(simd, large, [even, odd]);
         [y0, plus, minus, plus_large, minus_large, y3]
     }
 
@@ -143,6 +139,12 @@ impl Transform<6, 4> for F4 {
         let g2 = simd.mul_add(simd.splat(2.0), even_large, u5);
         [g0, g1, simd.mul_add(simd.splat(0.5), even, g2)]
     }
+}
+
+/// A polynomial at a point and at its negative, from the sums of its even and of its odd terms, the latter over the point.
+#[inline(always)]
+fn at_both<S: Simd>(simd: S, point: f32, [even, odd]: [S::F32; 2]) -> [S::F32; 2] {
+    [simd.mul_add(simd.splat(point), odd, even), simd.mul_add(simd.splat(-point), odd, even)]
 }
 
 /// Maps both axes of a tile of `A` x `A` vectors to `B` x `B`: `map(simd, column)` along its columns, then along its rows. A
