@@ -158,8 +158,11 @@ fn register_tiles_stay_in_registers() {
                 };
                 let calls = body.iter().any(|(_, text)| text.starts_with("call"));
                 assert!(!calls, "a tile's loop calls a function:\n{}", listing());
-                let spills = body.iter().any(|(_, text)| is_vector_on_the_stack(text));
-                assert!(!spills, "a tile's loop uses the stack:\n{}", listing());
+                let on_stack = body.iter().filter(|(_, text)| is_vector_on_the_stack(text)).count();
+                // The narrow strips' tile of 12 sums in 16 registers has two of them on the stack, one load and one store
+                // each; it is faster nevertheless than a smaller one.
+                let few = if *register == "%ymm" { 4 } else { 0 };
+                assert!(on_stack <= few, "a tile's loop uses the stack:\n{}", listing());
             }
         }
     }

@@ -19,6 +19,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     step("tests", &mut cargo(&format!("{runner} --workspace --features lockstep-dnn/faults")))?;
     step("documentation tests", &mut cargo("test --workspace --doc"))?;
     step("golden values", &mut cargo("test --release --test golden"))?;
+    step("compiled kernels", &mut cargo("test --release --package lockstep-ops --test codegen"))?;
     examples()?;
     let mut doc = cargo("doc --workspace --no-deps");
     step("documentation", doc.env("RUSTDOCFLAGS", "-D warnings"))?;

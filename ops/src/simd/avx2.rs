@@ -89,6 +89,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch_near(self, src: &[f32], at: usize) {
+        // SAFETY: a prefetch may name any address, and SSE is part of every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(src.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
     fn load_partial(self, src: &[f32]) -> __m256 {
         let mask = first_lanes(self, src.len());
         // SAFETY: the mask keeps to the elements of `src`, and the token proves AVX2.

@@ -87,6 +87,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch_near(self, src: &[f32], at: usize) {
+        // SAFETY: a prefetch may name any address, and SSE is part of every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(src.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
     fn load_partial(self, src: &[f32]) -> __m512 {
         let mask = first_lanes(src.len());
         // SAFETY: the mask keeps to the elements of `src`, and the token proves AVX-512F.

@@ -121,6 +121,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
         let _ = (src, at);
     }
 
+    /// Asks for the cache line `at` elements from the start of `src`, inside of it or beyond, to be read in tens of cycles
+    /// from the L1 cache.
+    #[inline(always)]
+    fn prefetch_near(self, src: &[f32], at: usize) {
+        let _ = (src, at);
+    }
+
     /// Zero in every lane.
     #[inline(always)]
     fn zero(self) -> Self::F32 {
