@@ -208,7 +208,7 @@ impl Planned {
         isa: Isa,
         has_data_gradient: bool,
     ) -> Result<LayerRow, ShapeError> {
-        let loops = Loops::new(plan, layer, isa)?;
+        let loops = Loops::new(plan, layer, isa, self.workers)?;
         let Loops { shape, groups, method, gain, .. } = loops;
         let budget = CacheBudget { live_bytes: self.live_bytes };
         let Blocking { block, traversal, bytes_per_flop, .. } = search(&shape, budget, isa.lanes());
@@ -307,7 +307,7 @@ struct Loops {
 }
 
 impl Loops {
-    fn new(plan: &Plan, layer: &Layer, isa: Isa) -> Result<Self, ShapeError> {
+    fn new(plan: &Plan, layer: &Layer, isa: Isa, workers: usize) -> Result<Self, ShapeError> {
         let (network, minibatch) = (plan.network(), plan.options().minibatch);
         // The first rank has the longest shares.
         let mb = plan.meshes().samples(layer.id, 0, minibatch).len();
@@ -341,7 +341,7 @@ impl Loops {
                     src_activation: None,
                     dst_activation: None,
                 };
-                let linear = Linear::new(desc, isa)?;
+                let linear = Linear::new(desc, isa)?.for_workers(workers);
                 Ok(Self {
                     shape: ConvShape::linear(mb, desc.in_features, desc.out_features),
                     groups: 1,

@@ -252,7 +252,7 @@ impl MeasuredRank<'_> {
         if let Some(comm) = comm {
             agree(comm, &facts(job, plan.meshes()))?;
         }
-        let program = bind(job, threads.rank, plan)?;
+        let program = bind(job, threads, plan)?;
         let alone = isolate(comm, &program)?;
         let iteration = fixed_iteration(job, threads.rank)?;
         let mut watch = (threads.rank == 0).then(|| Watch::new(job.pace));
@@ -363,9 +363,10 @@ fn plan(
 }
 
 /// The program of one rank, with initial parameters.
-fn bind(job: &MeasureJob, rank: usize, plan: Plan) -> Result<Arc<Program>, RunError> {
+fn bind(job: &MeasureJob, threads: &Threads, plan: Plan) -> Result<Arc<Program>, RunError> {
     let network = &job.network;
-    let store = Arc::new(ParameterStore::new(&plan, rank, job.isa)?);
+    let store = ParameterStore::new(&plan, threads.rank, job.isa)?;
+    let store = Arc::new(store.for_workers(threads.workers));
     for layer in network.layers() {
         for param in &layer.params {
             let values = initial_values(SEED, layer, param);

@@ -102,7 +102,8 @@ impl Rank<'_> {
         let recorder = trace.as_ref().map_or_else(Recorder::off, RankTrace::recorder);
         (self.on_recorder)(&recorder);
 
-        let store = Arc::new(ParameterStore::new(&plans[0], self.rank(), options.isa)?);
+        let store = ParameterStore::new(&plans[0], self.rank(), options.isa)?;
+        let store = Arc::new(store.for_workers(self.threads.workers));
         self.initialize(&store)?;
         let (train, score) = self.bind(plans, &store)?;
         let alone = isolate(self.comm.as_ref().map(|(comm, _)| &**comm), &train)?;

@@ -75,7 +75,8 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
             ..PlanOptions::default()
         },
     )?;
-    let store = Arc::new(ParameterStore::new(&plan, 0, job.isa)?);
+    let workers = job.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false));
+    let store = Arc::new(ParameterStore::new(&plan, 0, job.isa)?.for_workers(workers));
     for layer in job.network.layers() {
         for param in &layer.params {
             let tensor = find_tensor(&job.network, &job.weights, layer, param);
@@ -86,7 +87,7 @@ pub fn score(job: &ScoreJob) -> Result<Score, RunError> {
     let options = BindOptions { decay_all: true, ..BindOptions::default() };
     let program = Program::bind(vec![plan], &store, &options)?.pop().expect("one program a plan");
     let config = WorkerConfig {
-        workers: job.workers.unwrap_or_else(|| Cores::detect().default_workers(1, false)),
+        workers,
         cores: None,
         spins: 50,
         name: "worker".to_owned(),

@@ -161,6 +161,7 @@ impl Linear {
         Grid::new(
             Side { len: mb, step: lanes, min: 32, good: 256, max: MAX_SAMPLES },
             Side { len: self.ic.padded(), step: lanes, min: 192, good: 384, max: MAX_FEATURES },
+            self.workers,
         )
     }
 }

@@ -161,6 +161,7 @@ impl Linear {
                 good: 384,
                 max: MAX_OUTPUTS,
             },
+            self.workers,
         )
     }
 }

@@ -161,6 +161,7 @@ impl Linear {
         Grid::new(
             Side { len: mb, step: 4, min: 32, good: 256, max: MAX_SAMPLES },
             Side { len, step: GROUP, min, good, max: MAX_FEATURES },
+            self.workers,
         )
     }
 }

@@ -37,7 +37,11 @@ pub struct Linear {
     pub(super) isa: Isa,
     pub(super) ic: Groups,
     pub(super) oc: Groups,
+    pub(super) workers: usize,
 }
+
+/// For how many workers blocks are cut if nothing else is said.
+const COMMON_WORKERS: usize = 4;
 
 impl Linear {
     /// Plans the layer.
@@ -53,7 +57,15 @@ impl Linear {
             isa,
             ic: Groups::new(desc.in_features, lanes),
             oc: Groups::new(desc.out_features, lanes),
+            workers: COMMON_WORKERS,
         })
+    }
+
+    /// Cuts the passes into blocks that so many workers share, 4 if this is not called: large ones for few workers. No
+    /// result depends on it.
+    #[must_use]
+    pub fn for_workers(self, workers: usize) -> Linear {
+        Linear { workers: workers.max(1), ..self }
     }
 
     /// What the layer was planned for.

@@ -23,6 +23,7 @@ struct Problem {
     wei: Vec<f32>,
     bia: Option<Vec<f32>>,
     diff_dst: Vec<f32>,
+    workers: usize,
 }
 
 impl Problem {
@@ -34,6 +35,7 @@ impl Problem {
             wei: draw(in_features * out_features),
             bia: bias.then(|| draw(out_features)),
             diff_dst: draw(mb * out_features),
+            workers: 4,
         }
     }
 
@@ -53,7 +55,7 @@ impl Problem {
     }
 
     fn plan(&self, isa: Isa) -> Linear {
-        Linear::new(self.desc, isa).unwrap()
+        Linear::new(self.desc, isa).unwrap().for_workers(self.workers)
     }
 
     fn packed_weights(&self, isa: Isa) -> Vec<f32> {
@@ -143,7 +145,7 @@ proptest! {
 
     #[test]
     fn all_passes_equal_the_reference(problem in any_problem()) {
-        let Problem { desc, src, wei, bia, diff_dst } = &problem;
+        let Problem { desc, src, wei, bia, diff_dst, .. } = &problem;
         let dst = reference::forward(desc, src, wei, bia.as_deref());
         let diff_src = reference::backward_data(desc, diff_dst, wei);
         let (diff_wei, diff_bia) = reference::backward_weights(desc, src, diff_dst);
@@ -305,6 +307,28 @@ fn a_layer_of_lenet_keeps_several_workers_busy() {
             plan.backward_weights_blocks(64),
         ] {
             assert!((8..100).contains(&blocks), "{blocks} blocks on {}", isa.name());
+        }
+    });
+}
+
+#[test]
+fn blocks_for_any_number_of_workers_have_the_same_bits() {
+    let desc = LinearDesc { in_features: 700, out_features: 1100, ..SPEECH };
+    let problem = Problem::of_reals(desc, 40, 12);
+    on_every_isa(|isa| {
+        let passes = |workers| {
+            let problem = Problem { workers, ..problem.clone() };
+            let (diff_wei, diff_bia) = problem.backward_weights(isa);
+            let plan = problem.plan(isa);
+            let results = [problem.forward(isa), problem.backward_data(isa), diff_wei, diff_bia]
+                .map(|x| bits(&x));
+            (plan.forward_blocks(40), results)
+        };
+        let (few, want) = passes(1);
+        for workers in [2, 3, 16] {
+            let (blocks, found) = passes(workers);
+            assert!(blocks >= few, "{blocks} blocks for {workers} workers, {few} for one");
+            assert_eq!(found, want, "{workers} workers on {}", isa.name());
         }
     });
 }

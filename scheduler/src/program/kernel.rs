@@ -83,6 +83,16 @@ impl Kernels {
         Ok(Self { layers })
     }
 
+    /// The same, with blocks for so many workers.
+    pub(crate) fn for_workers(mut self, workers: usize) -> Self {
+        for layer in &mut self.layers {
+            if let Op::Linear(linear) = &mut layer.op {
+                *linear = linear.clone().for_workers(workers);
+            }
+        }
+        self
+    }
+
     pub(crate) fn get(&self, layer: LayerId) -> &LayerKernel {
         &self.layers[layer.index()]
     }

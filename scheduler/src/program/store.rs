@@ -132,6 +132,13 @@ impl ParameterStore {
         Ok(Self { layout, arena, abandoned: Mutex::new(false) })
     }
 
+    /// Cuts the tasks of programs that are bound to it into blocks for so many workers. No result depends on it.
+    #[must_use]
+    pub fn for_workers(mut self, workers: usize) -> Self {
+        self.layout.kernels = self.layout.kernels.for_workers(workers);
+        self
+    }
+
     /// Where everything is.
     pub(crate) fn layout(&self) -> &StoreLayout {
         &self.layout

@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         };
         for &mb in batches {
             let first = bench.rows.len();
-            passes::each(layer, isa, (mb, tile), &mut |name, cost, pass| {
+            passes::each(layer, isa, (mb, tile, args.workers), &mut |name, cost, pass| {
                 let row = bench.row(layer.name, name, mb, cost, pass);
                 println!("{}", row.line());
                 bench.rows.push(row);

@@ -21,16 +21,19 @@ pub(super) struct Cost {
 /// Receives each pass in turn, by name.
 type OnPass<'a> = &'a mut dyn FnMut(&'static str, Cost, Pass<'_>);
 
-/// Gives the three passes of a layer of `mb` samples to `on_pass`.
+/// Gives the three passes of a layer of `mb` samples to `on_pass`, cut for so many workers.
 pub(super) fn each(
     layer: Layer,
     isa: Isa,
-    (mb, tile): (usize, Option<WinogradTile>),
+    (mb, tile, workers): (usize, Option<WinogradTile>, usize),
     on_pass: OnPass<'_>,
 ) -> Result<(), RunError> {
     let done = match layer.kind {
         Kind::Conv(conv) => convolution(conv, isa, (mb, tile), on_pass),
-        Kind::Linear { inputs, outputs } => linear(inputs, outputs, isa, mb, on_pass),
+        Kind::Linear { inputs, outputs } => {
+            let linear = Linear::new(linear_desc(inputs, outputs), isa);
+            linear.and_then(|plan| linear_passes(plan.for_workers(workers), isa, mb, on_pass))
+        }
     };
     done.map_err(|source| ScheduleError::Kernel { layer: layer.name.to_owned(), source }.into())
 }
@@ -138,14 +141,13 @@ fn convolution(
     Ok(())
 }
 
-fn linear(
-    inputs: usize,
-    outputs: usize,
+fn linear_passes(
+    linear: Linear,
     isa: Isa,
     mb: usize,
     on_pass: OnPass<'_>,
 ) -> Result<(), ShapeError> {
-    let linear = Linear::new(linear_desc(inputs, outputs), isa)?;
+    let (inputs, outputs) = (linear.desc().in_features, linear.desc().out_features);
     let elements = mb * (inputs + outputs) + inputs * outputs;
     let cost = Cost { flops: 2.0 * (mb * inputs * outputs) as f64, bytes: bytes(elements) };
 
