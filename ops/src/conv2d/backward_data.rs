@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use super::cut::{Cut, Work};
 use super::epilogue::{Epilogue, Finish};
+use super::gaps::Gaps;
 use super::geometry::Geometry;
 use super::register_tile::{NV, RegisterTile, WholeLine};
 use super::staging::{Region, Staging};
@@ -202,6 +203,12 @@ impl BackwardDataPlan {
         self.cut.blocks(mb)
     }
 
+    /// Whether only the first phase has taps, and all other pixels lie between or behind its pixels.
+    fn has_gaps(&self) -> bool {
+        let g = &self.geometry;
+        self.phases.len() > 1 && [g.kh, g.kw] == [1; 2] && [g.ph, g.pw] == [0; 2]
+    }
+
     pub(super) fn scratch_len(&self) -> usize {
         let len = |[samples, rows]: [usize; 2]| {
             let staged_rows = rows + self.vertical.most_taps() - 1;
@@ -236,7 +243,7 @@ impl BackwardDataPlan {
         let block_step = g.ih * line_len;
         let sample_step = g.groups * in_blocks * block_step;
         let piece_base = piece.samples.start * sample_step + piece.group * in_blocks * block_step;
-        for phase in &self.phases {
+        for phase in if self.has_gaps() { &self.phases[..1] } else { &self.phases } {
             let rows = self.vertical.steps_of(phase.py, &steps);
             if rows.is_empty() || phase.columns.is_empty() {
                 continue;
@@ -274,6 +281,12 @@ impl BackwardDataPlan {
                     relu: false,
                     dst: diff_src.reborrow(),
                     target,
+                    gaps: self.has_gaps().then(|| Gaps {
+                        isa: self.isa,
+                        row_step: line_len,
+                        steps: [g.sh, g.sw],
+                        extent: [g.ih - y, g.iw - x],
+                    }),
                 };
                 match self.whole_line {
                     Some(line) => sweep.run_whole_lines(self.isa, line),

@@ -72,9 +72,9 @@ pub(super) struct Cut {
 }
 
 impl Work {
-    /// Rows of the source that so many output rows read.
+    /// Rows of the source that so many output rows read: not those between, where a kernel leaves some out.
     pub(super) fn src_rows(&self, rows: usize) -> usize {
-        (rows - 1) * self.row_step + self.kernel_rows
+        (rows - 1) * self.row_step.min(self.kernel_rows) + self.kernel_rows
     }
 
     fn src_bytes(&self, size: Size) -> usize {
@@ -269,6 +269,13 @@ mod tests {
         assert_eq!(piece.strips, 0..8);
         assert!(LARGE.src_rows(piece.rows.len()) * LARGE.src_row_bytes <= LARGE.l2_bytes / 2);
         assert!(piece.rows.len() >= 3, "{piece:?}");
+    }
+
+    #[test]
+    fn rows_that_no_kernel_reads_do_not_count() {
+        assert_eq!(LARGE.src_rows(4), 6);
+        assert_eq!(Work { row_step: 2, ..LARGE }.src_rows(4), 9);
+        assert_eq!(Work { row_step: 2, kernel_rows: 1, ..LARGE }.src_rows(4), 4);
     }
 
     #[test]

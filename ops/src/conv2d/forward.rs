@@ -177,6 +177,7 @@ impl ForwardPlan {
                 relu: epilogue.is_relu(),
                 dst: dst.reborrow(),
                 target,
+                gaps: None,
             };
             sweep.run(self.isa, tile, g.plain);
             let finish = Finish {

@@ -7,6 +7,8 @@
 //! | the order of the weights | `taps`, `strips`, `weights` |
 //! | the register tile | `register_tile` |
 //! | the kernels | `sweep` (forward, backward data), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
+//! | what a sweep fetches ahead | `ahead` |
+//! | pixels that no tap reaches | `gaps` |
 //! | the blocks of a pass | `cut` |
 //! | 3x3 kernels with fewer multiplications | `winograd` |
 
@@ -19,6 +21,8 @@ mod weights;
 mod register_tile;
 mod cut;
 mod epilogue;
+mod ahead;
+mod gaps;
 mod sweep;
 mod whole_lines;
 mod forward;

@@ -17,7 +17,9 @@
 use std::hint::black_box;
 use std::ops::Range;
 
+use super::ahead::{OutputsAhead, WeightsAhead};
 use super::cut::part;
+use super::gaps::Gaps;
 use super::register_tile::{NV, RegisterTile, column_step, fits, pixel_tiles, with_tile};
 use super::staging::Lines;
 use super::strips::Strip;
@@ -68,6 +70,8 @@ pub(super) struct Sweep<'a> {
     pub(super) relu: bool,
     pub(super) dst: Tiles<'a>,
     pub(super) target: Target,
+    /// What lies between the pixels, unless other sweeps write it.
+    pub(super) gaps: Option<Gaps>,
 }
 
 /// The register tile that suits a strip, over so many pixels of so many lines.
@@ -164,7 +168,12 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool,
                 blocks,
             };
             let tiles = lines.div_ceil(ROWS) * sweep.columns.div_ceil(COLS);
-            let mut ahead = sweep.ahead::<S, N>(&chunk, tiles);
+            let mut ahead = WeightsAhead::new(
+                &sweep,
+                (chunk.blocks.clone(), chunk.is_last),
+                tiles,
+                N * S::LANES,
+            );
             for first in (0..lines).step_by(ROWS) {
                 // Where the rows do not divide the lines, the last line is computed several times.
                 let at = |first: usize| -> [(usize, usize); ROWS] {
@@ -206,6 +215,16 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool,
                         skip: from - column,
                     };
                     sweep.tile::<S, ROWS, COLS, N, G>(simd, &chunk, &place, &mut ahead);
+                    if const { !PLAIN && STEP < 2 }
+                        && let (Some(gaps), true) = (sweep.gaps, chunk.is_last)
+                    {
+                        for ((_, row), start) in at.into_iter().zip(place.targets) {
+                            for n in 0..N {
+                                let at = [start + n * block_step, row, column];
+                                gaps.clear(at, COLS, sweep.dst.reborrow());
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -249,23 +268,6 @@ impl Sweep<'_> {
         first..end.max(first)
     }
 
-    /// The weights that are read after a chunk: those of the next chunk, or of the first of the next strip.
-    #[inline(always)]
-    fn ahead<S: Simd, const N: usize>(&self, chunk: &Chunk<'_>, tiles: usize) -> Ahead {
-        let Strip { taps, start, .. } = self.strip;
-        let (steps, width) = (taps.steps(), N * S::LANES);
-        let (first, end) =
-            (taps.row_start(chunk.blocks.start, 0), taps.row_start(chunk.blocks.end, 0));
-        let at = if chunk.is_last { self.next_strip.start } else { start + end * width };
-        let len = (end.min(steps) - first) * width;
-        let runs = tiles * chunk.blocks.len() * taps.rows;
-        Ahead {
-            at,
-            end: (at + len).min(self.wei.len()),
-            lines_per_run: len.div_ceil(LINE).div_ceil(runs.max(1)),
-        }
-    }
-
     /// Computes one register tile.
     #[inline(always)]
     fn tile<S: Simd, const ROWS: usize, const COLS: usize, const N: usize, const G: usize>(
@@ -273,13 +275,14 @@ impl Sweep<'_> {
         simd: S,
         chunk: &Chunk<'_>,
         place: &Place<ROWS>,
-        ahead: &mut Ahead,
+        ahead: &mut WeightsAhead,
     ) {
         let step = self.target.column_step;
         let block_step = self.target.block_step;
         let len = (COLS - 1) * step + S::LANES;
         let mut sums = [[[simd.zero(); N]; COLS]; ROWS];
-        let bias = |n| self.bia.map(|bia| simd.load(&bia[(self.strip.first + n) * S::LANES..]));
+        let (bia, first) = (self.bia, self.strip.first);
+        let bias = |n| bia.map(|bia| simd.load(&bia[(first + n) * S::LANES..]));
         if G > 1 {
             // The bias belongs to the sums of lanes.
         } else if chunk.is_first {
@@ -350,20 +353,32 @@ impl Sweep<'_> {
     /// Adds a chunk's products to the sums of a register tile.
     #[inline(always)]
     fn add_taps<S: Simd, const ROWS: usize, const COLS: usize, const N: usize, const G: usize>(
-        &self,
+        &mut self,
         simd: S,
         chunk: &Chunk<'_>,
         place: &Place<ROWS>,
-        ahead: &mut Ahead,
+        ahead: &mut WeightsAhead,
         sums: &mut [[[S::F32; N]; COLS]; ROWS],
     ) {
         let (taps, lines) = (&self.strip.taps, &self.lines);
+        // An address to count from.
+        let dst = &*self.dst.tile(0..0);
+        let mut outputs = OutputsAhead::new(&self.target, self.gaps, place.targets[0], [N, COLS]);
+        let is_pointwise = ROWS == 1 && chunk.is_first && taps.rows * taps.columns == 1;
+        let outputs_per_run =
+            if is_pointwise { outputs.len().div_ceil(chunk.blocks.len()) } else { 0 };
+        let first_row = place.kernel_rows.start * lines.row_step;
+        // A run of 16 channels by some columns takes as many steps a column as a tile has pixels, or a few more.
+        let near_step = chunk.pixel_step / taps.columns.max(1);
         for block in chunk.blocks.clone() {
             let mut rest =
                 &chunk.wei[taps.row_start(block, place.kernel_rows.start) * N * S::LANES..];
             let (runs, len) = taps.runs(block);
             for kernel_row in place.kernel_rows.clone() {
                 ahead.advance(simd, self.wei);
+                for _ in 0..outputs_per_run {
+                    outputs.advance(simd, dst);
+                }
                 let row = block * lines.block_step + kernel_row * lines.row_step;
                 for run in 0..runs {
                     let (factors, after) = rest.split_at(len * N * S::LANES);
@@ -379,12 +394,24 @@ impl Sweep<'_> {
                         }
                     }
                     let steps = [chunk.pixel_step, G];
+                    // What the next run reads, of the first line: a cache line a step or less.
+                    let mut near = if kernel_row + 1 < place.kernel_rows.end {
+                        from[0] + lines.row_step
+                    } else if block + 1 < chunk.blocks.end {
+                        place.starts[0] + first_row + (block + 1) * lines.block_step
+                    } else {
+                        place.next_starts[0] + first_row + chunk.blocks.start * lines.block_step
+                    };
                     let scalars = Broadcasts::<ROWS, COLS, G>::new(lines.src, from, steps, len);
                     for (scalars, factors) in scalars.zip(factors.chunks_exact(N * S::LANES)) {
                         let mut vectors = [simd.zero(); N];
                         for n in 0..N {
                             vectors[n] = simd.load(&factors[n * S::LANES..]);
                             simd.prefetch_near(factors, (STEPS_AHEAD * N + n) * S::LANES);
+                        }
+                        if const { G == 1 } {
+                            simd.prefetch_near(lines.src, near);
+                            near = near.wrapping_add(near_step);
                         }
                         for r in 0..ROWS {
                             for c in 0..COLS {
@@ -430,25 +457,3 @@ fn isolate<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
 /// How many steps before they are read weights are fetched into the L1 cache: 8 steps of 12 scalars are 96 cycles, several
 /// times what the L2 cache takes. Without, tiles of 12 scalars lose 5 %, smaller ones more.
 const STEPS_AHEAD: usize = 8;
-
-/// Elements of a cache line.
-const LINE: usize = 16;
-
-/// Weights that are read next, prefetched a few lines at a time.
-struct Ahead {
-    at: usize,
-    end: usize,
-    lines_per_run: usize,
-}
-
-impl Ahead {
-    #[inline(always)]
-    fn advance<S: Simd>(&mut self, simd: S, wei: &[f32]) {
-        for _ in 0..self.lines_per_run {
-            if self.at < self.end {
-                simd.prefetch(wei, self.at);
-                self.at += LINE;
-            }
-        }
-    }
-}

@@ -80,10 +80,8 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, src: &[f32], at: usize) {
-        if let Some(element) = src.get(at) {
-            // SAFETY: a prefetch may name any address, and SSE is part of every x86-64.
-            unsafe { _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(element).cast()) }
-        }
+        // SAFETY: a prefetch may name any address, and SSE is part of every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(src.as_ptr().wrapping_add(at).cast()) }
     }
 
     #[inline(always)]

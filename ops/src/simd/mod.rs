@@ -114,8 +114,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The lanes of both vectors in turn, `a[0] b[0] a[1] b[1] ..`, in two vectors.
     fn interleave(self, a: Self::F32, b: Self::F32) -> (Self::F32, Self::F32);
 
-    /// Asks for the cache line of element `at` of `src`, to be read soon from the L2 cache; does nothing where the element
-    /// does not exist.
+    /// Asks for the cache line `at` elements from the start of `src`, inside of it or beyond, to be read soon from the L2
+    /// cache.
     #[inline(always)]
     fn prefetch(self, src: &[f32], at: usize) {
         let _ = (src, at);

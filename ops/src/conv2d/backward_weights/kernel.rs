@@ -87,6 +87,18 @@ pub(super) struct Chunk<'a> {
     pub(super) pixels: usize,
 }
 
+impl Chunk<'_> {
+    /// Elements of the source by which it is fetched into the L1 cache ahead. Pixels that lie side by side the CPU fetches on
+    /// its own, but for the first; with a stride the next line is asked for.
+    fn near_shift(&self, lanes: usize) -> usize {
+        if self.rows.len() > 1 && self.src_pixel_step > lanes {
+            self.src_line_steps[1]
+        } else {
+            8 * self.src_pixel_step
+        }
+    }
+}
+
 struct AddProducts<'a, 'b, const N: usize, const R: usize, const C: usize> {
     chunk: &'a Chunk<'b>,
     tiles: &'a [TapTile],
@@ -141,6 +153,8 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
             + (piece.block - chunk.src_first[0]) * chunk.src_steps[0]
             + (piece.row - chunk.src_first[1]) * chunk.src_steps[1]
     });
+    let scalar_starts = starts;
+    let near_shift = chunk.near_shift(S::LANES);
     let lines = [chunk.samples, rows.len()];
     let steps = [1, chunk.src_pixel_step];
     let pixels = chunk.pixels;
@@ -156,8 +170,18 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
             let vectors = vector_lines.line([sample, line]);
             let next = ahead.start.wrapping_add(sample * ahead.sample_step);
             let next = next.wrapping_add(line * pixels * S::LANES);
+            let near = scalar_starts.map(|start| {
+                let [sample_step, line_step] = chunk.src_line_steps;
+                start + sample * sample_step + line * line_step + near_shift
+            });
             for (i, (scalars, vectors)) in scalars.with(vectors).enumerate() {
                 simd.prefetch(ahead.tensor, next.wrapping_add(i * S::LANES));
+                // Shorter pieces have too few products to each line.
+                if const { C >= 4 } {
+                    for near in near {
+                        simd.prefetch_near(chunk.src, near.wrapping_add(i * chunk.src_pixel_step));
+                    }
+                }
                 for r in 0..R {
                     for c in 0..C {
                         let scalar = simd.splat(scalars.get(r, c));

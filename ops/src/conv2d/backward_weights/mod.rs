@@ -104,7 +104,9 @@ impl BackwardWeightsPlan {
         let element = size_of::<f32>();
         let columns = if g.plain { g.sw } else { g.sw.min(g.kw) };
         let line_bytes = element * columns * g.src_lanes();
-        let pixel_bytes = element * vectors * g.lanes + line_bytes * g.sh.min(g.kh);
+        // Pixels that lie apart share few sets of the L1 cache: as if what lies between were in it too.
+        let cached_bytes = element * g.sw * g.src_lanes();
+        let pixel_bytes = element * vectors * g.lanes + cached_bytes * g.sh.min(g.kh);
         let pixels = (chunk_bytes(g.lanes) / pixel_bytes).max(1);
         let chunk_columns = g.ow.div_ceil(g.ow.div_ceil(pixels));
         let chunk_rows = (pixels / g.ow).clamp(1, g.oh);
