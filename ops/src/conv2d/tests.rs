@@ -193,6 +193,25 @@ fn last_blocks_of_any_number_of_channels() {
 }
 
 #[test]
+fn last_blocks_of_few_channels_in_the_weights_pass() {
+    for (channels, kernel) in [
+        ([33, 17], [1, 1]),
+        ([50, 18], [3, 3]),
+        ([17, 20], [2, 5]),
+        ([50, 23], [3, 1]),
+        ([20, 33], [5, 5]),
+        ([64, 24], [3, 3]),
+        ([33, 50], [4, 3]),
+        ([48, 6], [1, 5]),
+    ] {
+        for (stride, pad) in [(1, 0), (1, 1), (2, 0), (2, 2)] {
+            let plain = desc(channels, [7, 8], kernel);
+            check_all(Conv2dDesc { sh: stride, sw: stride, ph: pad, pw: pad, ..plain }, 3);
+        }
+    }
+}
+
+#[test]
 fn short_lines_without_padding() {
     for mb in [1, 2, 5] {
         for (channels, ih, kh) in

@@ -52,7 +52,7 @@ impl<'a> LinesAhead<'a> {
             start: diff_start(g, next, share.group * g.out_blocks() + share.outs.start),
             sample_step: g.groups * g.out_blocks() * block_len,
         };
-        lines.vectors_left = share.outs.len();
+        lines.vectors_left = share.outs.len() + usize::from(!share.tail.is_empty());
         if g.plain {
             return lines;
         }

@@ -22,6 +22,7 @@
 //! | the pixel loop | `kernel` |
 //! | chunks of lines, and what is fetched ahead of them | `parts`, `ahead` |
 //! | the blocks | `share` |
+//! | the last output channels, where they are few | `tail`, `tail_kernel` |
 //! | the copy at the end | `store` |
 
 mod ahead;
@@ -29,6 +30,8 @@ mod kernel;
 mod parts;
 mod share;
 mod store;
+mod tail;
+mod tail_kernel;
 mod tap_tiles;
 
 use std::ops::Range;
@@ -36,6 +39,7 @@ use std::ops::Range;
 use self::kernel::MAX_VECTORS;
 use self::parts::{Parts, Work};
 use self::share::{Cut, Pixels, Share};
+use self::tail::Tail;
 use self::tap_tiles::TapTiles;
 use super::geometry::Geometry;
 use super::staging::{Region, Staging};
@@ -78,6 +82,7 @@ pub(super) struct BackwardWeightsPlan {
     /// Of the packed weights of a group.
     strips: Vec<Strip>,
     tap_tiles: TapTiles,
+    tail: Tail,
     /// Output vectors of a tile.
     vectors: usize,
     cut: Cut,
@@ -88,7 +93,7 @@ pub(super) struct BackwardWeightsPlan {
 
 impl BackwardWeightsPlan {
     pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardWeightsPlan {
-        let widths = 1..=MAX_VECTORS.min(geometry.out_blocks());
+        let widths = 1..=Tail::blocks_beside(geometry).clamp(1, MAX_VECTORS);
         let plans = widths.map(|vectors| BackwardWeightsPlan::with_vectors(geometry, isa, vectors));
         let best = plans.min_by(|a, b| a.cut.cost.total_cmp(&b.cut.cost));
         best.expect("a layer has output channels")
@@ -99,6 +104,7 @@ impl BackwardWeightsPlan {
         let taps = g.taps();
         let staging = g.padded_src();
         let tap_tiles = TapTiles::new(g, &taps, vectors, isa.registers());
+        let tail = Tail::new(g, &tap_tiles);
 
         // Columns and rows between those that a kernel reads stay where they are, if they fill cache lines.
         let element = size_of::<f32>();
@@ -117,7 +123,8 @@ impl BackwardWeightsPlan {
         let staged_bytes = if staging.direct { 0.0 } else { staged_rows * line_bytes as f64 };
         let chunk = chunk_columns * chunk_rows * chunk_samples;
         let src_bytes = line_bytes * g.sh.min(g.kh);
-        let cut = Cut::new(g, &tap_tiles, vectors, Pixels { chunk, src_bytes, staged_bytes });
+        let cut =
+            Cut::new(g, (&tap_tiles, &tail), vectors, Pixels { chunk, src_bytes, staged_bytes });
         BackwardWeightsPlan {
             isa,
             geometry: *g,
@@ -125,6 +132,7 @@ impl BackwardWeightsPlan {
             taps,
             strips: g.strips(),
             tap_tiles,
+            tail,
             vectors,
             cut,
             chunk_samples,
@@ -138,7 +146,7 @@ impl BackwardWeightsPlan {
     }
 
     fn share(&self, block: usize) -> Share {
-        self.cut.share(&self.geometry, &self.tap_tiles, block)
+        self.cut.share((&self.tap_tiles, &self.tail), block)
     }
 
     /// Inner blocks that the taps of a share belong to.
@@ -165,36 +173,42 @@ impl BackwardWeightsPlan {
         tiles[0].first_tap..tiles[tiles.len() - 1].end_tap()
     }
 
-    /// Elements of scratch for the sums of a share and of its bias.
-    fn sums_len(&self, share: &Share) -> usize {
-        (self.tap_range(share).len() + 1) * share.outs.len() * self.geometry.lanes
+    /// Elements of scratch for the sums of a share: of its bias, of its output blocks, and of its tail.
+    fn sums_lens(&self, share: &Share) -> [usize; 3] {
+        let has_tail = usize::from(!share.tail.is_empty());
+        let of_blocks = self.tap_range(share).len() * share.outs.len();
+        [share.outs.len() + has_tail, of_blocks, self.tail.sums(&share.tail)]
+            .map(|vectors| vectors * self.geometry.lanes)
     }
 
     /// Elements of scratch for a number of slices.
     pub(super) fn scratch_len(&self, slices: usize) -> usize {
         let g = &self.geometry;
         let tile_parts = self.tap_tiles.tiles.len().div_ceil(self.cut.tiles);
+        let blocks = self.blocks() / g.groups;
+        let with_tail = if self.tail.channels > 0 { blocks - tile_parts..blocks } else { 0..0 };
         let len = |block| {
             let share = self.share(block);
             let rows = (self.chunk_rows - 1) * g.sh + self.kernel_rows(&share).len();
             let blocks = self.inner_blocks(&share).len();
             let staged = self.staging.scratch_len(self.chunk_samples, blocks, rows);
-            levels(slices) * self.sums_len(&share) + staged
+            levels(slices) * self.sums_lens(&share).iter().sum::<usize>() + staged
         };
-        (0..tile_parts).map(len).max().unwrap_or(0)
+        // Blocks before the last have as many output blocks as the first.
+        (0..tile_parts).chain(with_tail).map(len).max().unwrap_or(0)
     }
 
     /// Computes a block over all slices of the samples.
     pub(super) fn run(&self, block: usize, slices: &SampleSlices, io: Conv2dBackwardWeights<'_>) {
-        let Conv2dBackwardWeights { src, diff_dst, diff_wei, diff_bia, scratch, .. } = io;
+        let Conv2dBackwardWeights { src, diff_dst, mut diff_wei, diff_bia, scratch, .. } = io;
         let share = &self.share(block);
         let g = &self.geometry;
-        let len = self.sums_len(share);
+        let [bias_len, blocks_len, tail_len] = self.sums_lens(share);
+        let len = bias_len + blocks_len + tail_len;
         let (sums, staged) = scratch.split_at_mut(slices.levels() * len);
         let mut stack = SumStack::new(self.isa, sums, len);
         let mut diff_bia = diff_bia.filter(|_| share.tiles.start == 0);
         let owns_bias = diff_bia.is_some();
-        let bias_len = share.outs.len() * g.lanes;
         for (index, samples) in slices.iter().enumerate() {
             let sums = stack.next();
             sums.fill(0.0);
@@ -204,14 +218,18 @@ impl BackwardWeightsPlan {
             stack.push(index);
         }
         let (bias_sums, sums) = stack.total().split_at(bias_len);
-        self.store(share, sums, diff_wei);
+        let (block_sums, tail_sums) = sums.split_at(blocks_len);
+        self.store(share, block_sums, diff_wei.reborrow());
+        if !share.tail.is_empty() {
+            self.store_tail(share, tail_sums, diff_wei);
+        }
         if let Some(diff_bia) = &mut diff_bia {
             let start = (share.group * g.out_blocks() + share.outs.start) * g.lanes;
             diff_bia.put(self.isa, start..start + bias_len, bias_sums);
         }
     }
 
-    /// Adds the products of some samples to the sums of a share, and to those of its bias.
+    /// Adds the products of some samples to the sums of a share, those of its tail last, and to those of its bias.
     fn add_samples(
         &self,
         share: &Share,

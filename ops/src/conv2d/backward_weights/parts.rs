@@ -106,11 +106,9 @@ impl BackwardWeightsPlan {
         let row_step = g.ow * g.lanes;
         let column = part.columns.start * pixel_step;
         let mut ahead = LinesAhead::new(self, work);
-        let tiles = &self.tap_tiles.tiles[share.tiles.clone()];
-        for out in share.outs.clone().step_by(self.vectors) {
-            let vectors = self.vectors.min(share.outs.end - out);
+        let chunk = |out| {
             let first = diff_start(g, part, share.group * g.out_blocks() + out);
-            let chunk = Chunk {
+            Chunk {
                 src: lines.src,
                 src_base: lines.base + column,
                 src_first: [work.inner_blocks.start, work.first_kernel_row],
@@ -123,12 +121,18 @@ impl BackwardWeightsPlan {
                 samples: part.samples.len(),
                 rows: part.rows.clone(),
                 pixels: part.columns.len(),
-            };
+            }
+        };
+        let (block_sums, tail_sums) = sums.split_at_mut(self.sums_lens(share)[1]);
+        let tiles = &self.tap_tiles.tiles[share.tiles.clone()];
+        for out in share.outs.clone().step_by(self.vectors) {
+            let vectors = self.vectors.min(share.outs.end - out);
+            let chunk = chunk(out);
             let at = out - share.outs.start;
             if let Some(sums) = &mut bias_sums {
                 add_vectors(self.isa, vectors, &chunk, &mut sums[at * g.lanes..]);
             }
-            let sums = &mut sums[at * taps.len() * g.lanes..];
+            let sums = &mut block_sums[at * taps.len() * g.lanes..];
             for same in tiles.chunk_by(|a, b| (a.pieces, a.taps) == (b.pieces, b.taps)) {
                 let TapTile { pieces, taps: of_piece, first_tap, .. } = same[0];
                 let shape = Shape { vectors, pieces, taps: of_piece };
@@ -136,6 +140,13 @@ impl BackwardWeightsPlan {
                 let pieces = self.tap_tiles.pieces(same);
                 add_products(self.isa, shape, &chunk, (same, pieces), &mut ahead, sums);
             }
+        }
+        if !share.tail.is_empty() {
+            let chunk = chunk(share.outs.end);
+            if let Some(sums) = &mut bias_sums {
+                add_vectors(self.isa, 1, &chunk, &mut sums[share.outs.len() * g.lanes..]);
+            }
+            self.add_tail(share, &chunk, &mut ahead, tail_sums);
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::kernel::Shape;
+use super::tail::Tail;
 use super::tap_tiles::TapTiles;
 use crate::conv2d::cut::part;
 use crate::conv2d::geometry::Geometry;
@@ -31,6 +32,9 @@ const BLOCK_CYCLES: f64 = 4000.0;
 /// Cycles of a kernel call beside those of its pixels.
 const CALL_CYCLES: f64 = 90.0;
 
+/// Cycles in which a pixel's products are added to a vector of the tail's sums.
+const TAIL_CYCLES: f64 = 0.7;
+
 /// Bytes of sums that a block may keep: with the lines of a chunk they stay in the L2 cache.
 const SUM_BYTES: usize = 160 << 10;
 
@@ -45,6 +49,8 @@ pub(super) struct Share {
     pub(super) outs: Range<usize>,
     /// Tiles of taps.
     pub(super) tiles: Range<usize>,
+    /// Taps of the tail, which is beside the output blocks.
+    pub(super) tail: Range<usize>,
 }
 
 /// The cut of a layer.
@@ -54,6 +60,8 @@ pub(super) struct Cut {
     pub(super) outs: usize,
     /// Tiles of taps of a block.
     pub(super) tiles: usize,
+    /// Output blocks of a group beside the tail.
+    whole: usize,
     /// An estimate, to compare cuts by.
     pub(super) cost: f64,
 }
@@ -71,40 +79,48 @@ pub(super) struct Pixels {
 
 impl Cut {
     /// The best cut into blocks whose output vectors are multiplied `vectors` at a time.
-    pub(super) fn new(g: &Geometry, taps: &TapTiles, vectors: usize, pixels: Pixels) -> Cut {
-        let units = g.out_blocks().div_ceil(vectors);
+    pub(super) fn new(
+        g: &Geometry,
+        (taps, tail): (&TapTiles, &Tail),
+        vectors: usize,
+        pixels: Pixels,
+    ) -> Cut {
+        let whole = Tail::blocks_beside(g);
+        let units = whole.div_ceil(vectors).max(1);
         let out_parts = even_parts(units).map(|units| units * vectors);
         let cuts = out_parts.flat_map(|outs| {
             even_parts(taps.tiles.len()).filter_map(move |tiles| {
-                let cost = cost(g, taps, [outs, tiles, vectors], pixels)?;
-                Some(Cut { outs, tiles, cost })
+                let cost = cost(g, (taps, tail), [outs, tiles, vectors], pixels)?;
+                Some(Cut { outs, tiles, whole, cost })
             })
         });
         cuts.min_by(|a, b| a.cost.total_cmp(&b.cost)).unwrap_or(Cut {
             outs: vectors,
             tiles: 1,
+            whole,
             cost: f64::INFINITY,
         })
     }
 
-    fn parts(&self, g: &Geometry, taps: &TapTiles) -> [usize; 2] {
-        [g.out_blocks().div_ceil(self.outs), taps.tiles.len().div_ceil(self.tiles)]
+    fn parts(&self, taps: &TapTiles) -> [usize; 2] {
+        // A layer of few output channels is all tail.
+        [self.whole.div_ceil(self.outs).max(1), taps.tiles.len().div_ceil(self.tiles)]
     }
 
     pub(super) fn blocks(&self, g: &Geometry, taps: &TapTiles) -> usize {
-        let [out_parts, tile_parts] = self.parts(g, taps);
+        let [out_parts, tile_parts] = self.parts(taps);
         g.groups * out_parts * tile_parts
     }
 
-    /// What a block computes; neighbors share their lines of `diff_dst`.
-    pub(super) fn share(&self, g: &Geometry, taps: &TapTiles, block: usize) -> Share {
-        let [out_parts, tile_parts] = self.parts(g, taps);
+    /// What a block computes; neighbors share their lines of `diff_dst`. The last of a group's output blocks come with the
+    /// tail.
+    pub(super) fn share(&self, (taps, tail): (&TapTiles, &Tail), block: usize) -> Share {
+        let [out_parts, tile_parts] = self.parts(taps);
         let (rest, tile_part) = (block / tile_parts, block % tile_parts);
-        Share {
-            group: rest / out_parts,
-            outs: part(rest % out_parts, self.outs, g.out_blocks()),
-            tiles: part(tile_part, self.tiles, taps.tiles.len()),
-        }
+        let (group, out_part) = (rest / out_parts, rest % out_parts);
+        let tiles = part(tile_part, self.tiles, taps.tiles.len());
+        let tail = if out_part + 1 == out_parts { tail.taps_of(tiles.clone()) } else { 0..0 };
+        Share { group, outs: part(out_part, self.outs, self.whole), tiles, tail }
     }
 }
 
@@ -121,16 +137,23 @@ fn even_parts(len: usize) -> impl Iterator<Item = usize> {
 /// The time of a pass with several numbers of workers, multiplied; `None` if a block needs too much memory.
 fn cost(
     g: &Geometry,
-    taps: &TapTiles,
+    (taps, tail): (&TapTiles, &Tail),
     [outs, tiles, vectors]: [usize; 3],
     pixels: Pixels,
 ) -> Option<f64> {
+    let whole = Tail::blocks_beside(g);
+    let out_parts = whole.div_ceil(outs).max(1);
+    let tile_parts = taps.tiles.len().div_ceil(tiles);
     let all = taps.steps.len();
     let share_taps = (all * tiles).div_ceil(taps.tiles.len());
     let block_taps = all.div_ceil(g.group_ic.div_ceil(g.src_lanes()));
     let inner_blocks = share_taps.div_ceil(block_taps);
     let vector_bytes = size_of::<f32>() * g.lanes;
-    let sums = share_taps * outs;
+    // The blocks that have taps of the tail may have fewer output blocks.
+    let last_outs = whole - (out_parts - 1) * outs;
+    let tail_sums = |part| tail.sums(&tail.taps_of(part * tiles..(part + 1) * tiles));
+    let tail_sums = (0..tile_parts).map(tail_sums).max().unwrap_or(0);
+    let sums = (share_taps * outs.min(whole)).max(share_taps * last_outs + tail_sums);
     let read_bytes = outs * vector_bytes + inner_blocks * pixels.src_bytes;
     let smallest = outs == vectors && tiles == 1;
     let fits = sums * vector_bytes <= SUM_BYTES && read_bytes * pixels.chunk <= LINE_BYTES;
@@ -142,14 +165,17 @@ fn cost(
             + CALL_CYCLES / pixels.chunk as f64
     });
     let share_cycles = tile_cycles.sum::<f64>() * tiles as f64 / taps.tiles.len() as f64;
-    let multiply = share_cycles * outs.div_ceil(vectors) as f64;
+    // A vector that is left over takes half as long as a pair.
+    let of_outs = |outs: usize| share_cycles * outs as f64 / vectors as f64;
+    let multiply =
+        of_outs(outs.min(whole)).max(of_outs(last_outs) + TAIL_CYCLES * tail_sums as f64);
     let read = read_bytes as f64;
     let stage = inner_blocks as f64 * pixels.staged_bytes / STAGED_BYTES;
     let all_pixels = (SAMPLES * g.oh * g.ow) as f64;
     let block = all_pixels * (multiply.max(read / MEMORY_BYTES) + read / LATE_BYTES + stage)
         + sums as f64 * 3.0
         + BLOCK_CYCLES;
-    let blocks = g.groups * g.out_blocks().div_ceil(outs) * taps.tiles.len().div_ceil(tiles);
+    let blocks = g.groups * out_parts * tile_parts;
     Some(WORKERS.iter().map(|workers| blocks.div_ceil(*workers) as f64 * block).product())
 }
 
@@ -182,31 +208,42 @@ mod tests {
         Geometry::new(&desc, 16).expect("one group")
     }
 
-    fn cut(g: &Geometry) -> (TapTiles, Cut) {
+    fn cut(g: &Geometry) -> (TapTiles, Tail, Cut) {
         let taps = TapTiles::new(g, &g.taps(), 2, 32);
         let src_bytes = size_of::<f32>() * g.src_lanes();
         let pixels = Pixels { chunk: 200, src_bytes, staged_bytes: 1.2 * src_bytes as f64 };
-        let cut = Cut::new(g, &taps, 2, pixels);
-        (taps, cut)
+        let tail = Tail::new(g, &taps);
+        let cut = Cut::new(g, (&taps, &tail), 2, pixels);
+        (taps, tail, cut)
     }
 
     #[test]
     fn shares_partition_the_gradients() {
-        for (channels, size, kernel) in
-            [([3, 64], 224, 3), ([64, 80], 14, 1), ([100, 17], 7, 5), ([512, 512], 14, 3)]
-        {
+        for (channels, size, kernel) in [
+            ([3, 64], 224, 3),
+            ([64, 80], 14, 1),
+            ([100, 17], 7, 5),
+            ([20, 50], 12, 5),
+            ([64, 3], 28, 3),
+            ([512, 512], 14, 3),
+        ] {
             let g = geometry(channels, size, kernel);
-            let (taps, cut) = cut(&g);
-            let mut seen = vec![0; g.out_blocks() * taps.tiles.len()];
+            let (taps, tail, cut) = cut(&g);
+            let whole = Tail::blocks_beside(&g);
+            let mut seen = vec![0; whole * taps.tiles.len()];
+            let tail_taps = tail.taps_of(0..taps.tiles.len());
+            let mut seen_by_tail = vec![0; tail_taps.len()];
             for block in 0..cut.blocks(&g, &taps) {
-                let share = cut.share(&g, &taps, block);
+                let share = cut.share((&taps, &tail), block);
                 for out in share.outs {
                     for tile in share.tiles.clone() {
                         seen[out * taps.tiles.len() + tile] += 1;
                     }
                 }
+                share.tail.for_each(|tap| seen_by_tail[tap] += 1);
             }
-            assert!(seen.iter().all(|count| *count == 1), "{cut:?}");
+            assert!(seen.iter().chain(&seen_by_tail).all(|count| *count == 1), "{cut:?}");
+            assert_eq!(tail_taps.is_empty(), whole == g.out_blocks());
         }
     }
 
@@ -214,7 +251,7 @@ mod tests {
     fn blocks_are_many_unless_they_would_only_read() {
         let blocks = |channels, size, kernel| {
             let g = geometry(channels, size, kernel);
-            let (taps, cut) = cut(&g);
+            let (taps, _, cut) = cut(&g);
             cut.blocks(&g, &taps)
         };
         assert!(blocks([128, 128], 28, 3) >= 16);

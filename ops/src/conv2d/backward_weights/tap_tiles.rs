@@ -96,8 +96,8 @@ impl TapTiles {
                     [at, at + 1].map(|at| at * (same.len() / count) + at.min(same.len() % count));
                 let (pieces, taps) = (end - start, same[0]);
                 let kernel_rows = all.pieces[piece..piece + pieces].iter().map(|piece| piece.row);
-                let firsts = kernel_rows.clone().map(|row| g.ph.saturating_sub(row).div_ceil(g.sh));
-                let ends = kernel_rows.map(|row| (g.ih + g.ph).saturating_sub(row).div_ceil(g.sh));
+                let firsts = kernel_rows.clone().map(|row| rows_met(g, row).0);
+                let ends = kernel_rows.map(|row| rows_met(g, row).1);
                 let rows = (firsts.min().unwrap_or(0), ends.max().unwrap_or(0));
                 let (first_piece, first_tap) = (piece, tap);
                 all.tiles.push(TapTile { pieces, taps, rows, first_piece, first_tap });
@@ -113,6 +113,12 @@ impl TapTiles {
         let (first, last) = (&tiles[0], &tiles[tiles.len() - 1]);
         &self.pieces[first.first_piece..last.first_piece + last.pieces]
     }
+}
+
+/// The first and the end of the output rows on which a kernel row meets more than padding.
+pub(super) fn rows_met(g: &Geometry, row: usize) -> (usize, usize) {
+    let first = g.ph.saturating_sub(row).div_ceil(g.sh);
+    (first, (g.ih + g.ph).saturating_sub(row).div_ceil(g.sh))
 }
 
 /// How a stretch that exceeds a tile a little is cut: a long piece that nearly fills a tile, and a short one of which
