@@ -32,7 +32,7 @@ pub(super) fn each(
         Kind::Conv(conv) => convolution(conv, isa, (mb, tile), on_pass),
         Kind::Linear { inputs, outputs } => {
             let linear = Linear::new(linear_desc(inputs, outputs), isa);
-            linear.and_then(|plan| linear_passes(plan.for_workers(workers), isa, mb, on_pass))
+            linear.and_then(|plan| linear_passes(&plan.for_workers(workers), isa, mb, on_pass))
         }
     };
     done.map_err(|source| ScheduleError::Kernel { layer: layer.name.to_owned(), source }.into())
@@ -142,7 +142,7 @@ fn convolution(
 }
 
 fn linear_passes(
-    linear: Linear,
+    linear: &Linear,
     isa: Isa,
     mb: usize,
     on_pass: OnPass<'_>,
@@ -166,7 +166,7 @@ fn linear_passes(
         dst: Tiles::from(dst.as_slice_mut()),
         scratch: &mut [],
     };
-    on_pass("forward", cost, Pass::LinearForward(&linear, io));
+    on_pass("forward", cost, Pass::LinearForward(linear, io));
 
     let mut diff_src = filled(src.len(), 0.0);
     let io = LinearBackwardData {
@@ -177,7 +177,7 @@ fn linear_passes(
         diff_src: Tiles::from(diff_src.as_slice_mut()),
         scratch: &mut [],
     };
-    on_pass("backward_data", cost, Pass::LinearBackwardData(&linear, io));
+    on_pass("backward_data", cost, Pass::LinearBackwardData(linear, io));
 
     let (diff_wei, diff_bia) = (wei, bia);
     let io = LinearBackwardWeights {
@@ -188,6 +188,6 @@ fn linear_passes(
         diff_bia: Some(Tiles::from(diff_bia).into()),
         scratch: &mut [],
     };
-    on_pass("backward_weights", cost, Pass::LinearBackwardWeights(&linear, io));
+    on_pass("backward_weights", cost, Pass::LinearBackwardWeights(linear, io));
     Ok(())
 }
