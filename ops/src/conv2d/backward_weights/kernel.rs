@@ -88,6 +88,15 @@ pub(super) struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
+    /// The first scalar of the line of an inner block and a kernel row, so many lines of a sample further on.
+    #[inline(always)]
+    pub(super) fn src_start(&self, skipped: usize, [block, row]: [usize; 2]) -> usize {
+        self.src_base
+            + skipped * self.src_line_steps[1]
+            + (block - self.src_first[0]) * self.src_steps[0]
+            + (row - self.src_first[1]) * self.src_steps[1]
+    }
+
     /// Elements of the source by which it is fetched into the L1 cache ahead. Pixels that lie side by side the CPU fetches on
     /// its own, but for the first; with a stride the next line is asked for.
     fn near_shift(&self, lanes: usize) -> usize {
@@ -146,19 +155,15 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
         }
     }
     let skipped = rows.start - chunk.rows.start;
-    let base = chunk.src_base + skipped * chunk.src_line_steps[1];
-    let starts: [usize; R] = std::array::from_fn(|r| {
+    let src_starts: [usize; R] = std::array::from_fn(|r| {
         let piece = &pieces[r];
-        base + piece.offset
-            + (piece.block - chunk.src_first[0]) * chunk.src_steps[0]
-            + (piece.row - chunk.src_first[1]) * chunk.src_steps[1]
+        chunk.src_start(skipped, [piece.block, piece.row]) + piece.offset
     });
-    let scalar_starts = starts;
     let near_shift = chunk.near_shift(S::LANES);
     let lines = [chunk.samples, rows.len()];
     let steps = [1, chunk.src_pixel_step];
     let pixels = chunk.pixels;
-    let first = Broadcasts::<R, C, 1>::new(chunk.src, starts, steps, pixels);
+    let first = Broadcasts::<R, C, 1>::new(chunk.src, src_starts, steps, pixels);
     let scalar_lines = BroadcastLines::new(first, lines, chunk.src_line_steps);
     let shift = skipped * chunk.diff_line_steps[1];
     let starts: [usize; N] = std::array::from_fn(|n| chunk.diff_starts[n] + shift);
@@ -170,7 +175,7 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
             let vectors = vector_lines.line([sample, line]);
             let next = ahead.start.wrapping_add(sample * ahead.sample_step);
             let next = next.wrapping_add(line * pixels * S::LANES);
-            let near = scalar_starts.map(|start| {
+            let near = src_starts.map(|start| {
                 let [sample_step, line_step] = chunk.src_line_steps;
                 start + sample * sample_step + line * line_step + near_shift
             });

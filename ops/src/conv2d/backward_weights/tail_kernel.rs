@@ -66,12 +66,9 @@ impl<const N: usize, const O: usize> Kernel for AddTailProducts<'_, '_, N, O> {
             }
         }
         let skipped = rows.start - chunk.rows.start;
-        let base = chunk.src_base + skipped * chunk.src_line_steps[1];
         let starts: [usize; N] = std::array::from_fn(|n| {
             let tap = &taps[n];
-            base + tap.column * S::LANES
-                + (tap.block - chunk.src_first[0]) * chunk.src_steps[0]
-                + (tap.row - chunk.src_first[1]) * chunk.src_steps[1]
+            chunk.src_start(skipped, [tap.block, tap.row]) + tap.column * S::LANES
         });
         let lines = [chunk.samples, rows.len()];
         let pixels = chunk.pixels;
