@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::Isa;
+use crate::linear::tile::{Lhs, Rhs, accumulate};
 use crate::simd::{Kernel, Simd};
 
 /// Independent sums of the loop: more than latency (4 to 5 cycles) times ports (2), fewer than registers.
@@ -32,6 +33,55 @@ impl Kernel for FmaLoop {
             total = simd.add(total, sum);
         }
         (2 * (SUMS * S::LANES) as u64 * u64::from(STEPS), simd.reduce_add(total))
+    }
+}
+
+/// Products of each sum of a fed tile: its operands take 25 KiB, or half as much with 8 lanes.
+const FED_DEPTH: usize = 144;
+
+/// Tiles in one call of the kernel.
+const FED_TILES: u32 = 200;
+
+/// Rows of a fed tile of two vectors, with registers for 16 lanes and for fewer.
+const FED_ROWS: [usize; 2] = [12, 6];
+
+/// Both operands of a register tile, so few that they stay in the first-level cache.
+struct FedTile<'a> {
+    rows: &'a [f32],
+    vectors: &'a [f32],
+}
+
+impl FedTile<'_> {
+    /// Sums of `R` rows by two vectors, as in a matrix product.
+    #[inline(always)]
+    fn multiply<S: Simd, const R: usize>(self, simd: S) -> (u64, f32) {
+        let lhs = Lhs { src: self.rows, row_stride: FED_DEPTH, k_stride: 1 };
+        let rhs = Rhs { src: self.vectors, k_stride: 2 * S::LANES };
+        let mut total = simd.zero();
+        for _ in 0..FED_TILES {
+            let sums = accumulate(simd, [[simd.zero(); 2]; R], lhs, rhs, FED_DEPTH);
+            for row in 0..R {
+                for vector in 0..2 {
+                    total = simd.add(total, sums[row][vector]);
+                }
+            }
+        }
+        let flops = 2 * (R * 2 * S::LANES * FED_DEPTH) as u64 * u64::from(FED_TILES);
+        (flops, simd.reduce_add(total))
+    }
+}
+
+impl Kernel for FedTile<'_> {
+    /// As of the loop in registers.
+    type Output = (u64, f32);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> (u64, f32) {
+        if S::LANES >= 16 {
+            self.multiply::<S, { FED_ROWS[0] }>(simd)
+        } else {
+            self.multiply::<S, { FED_ROWS[1] }>(simd)
+        }
     }
 }
 
@@ -79,6 +129,23 @@ pub fn gflops(isa: Isa, time: Duration) -> f64 {
     })
 }
 
+/// The GFLOP/s of a matrix product's register tile whose operands stay in the first-level cache, on the calling thread, measured
+/// for `time`: what a kernel could reach that had nothing else to do.
+///
+/// Below [`gflops`] where a core that loads as well as multiplies has to lower its clock, or cannot do both at full rate.
+pub fn fed_gflops(isa: Isa, time: Duration) -> f64 {
+    // Values with all digits, of both signs, as data has: how many bits change shows in the power that a core takes.
+    let value = |i: usize| (i as f32 * 0.618_034).fract() * 2.0 - 1.0;
+    let operand = |len: usize| -> Vec<f32> { (0..len).map(value).collect() };
+    let (rows, vectors) = (operand(FED_ROWS[0] * FED_DEPTH), operand(2 * isa.lanes() * FED_DEPTH));
+    best_rate(time, || {
+        let (rows, vectors) = (black_box(&rows[..]), black_box(&vectors[..]));
+        let (flops, value) = isa.dispatch(FedTile { rows, vectors });
+        black_box(value);
+        flops
+    })
+}
+
 /// The GB/s of `a[i] = b[i] + 3 c[i]` over three arrays of `len` elements on the calling thread, measured for `time`.
 ///
 /// Three arrays count, the read of `a` that precedes its write in most caches does not. `len` decides which level is
@@ -100,7 +167,18 @@ mod tests {
     fn rates_are_measured_on_every_isa() {
         for isa in Isa::all_available() {
             assert!(gflops(isa, Duration::ZERO) > 0.0);
+            assert!(fed_gflops(isa, Duration::ZERO) > 0.0);
             assert!(triad_gbytes(isa, 1000, Duration::ZERO) > 0.0);
+        }
+    }
+
+    #[test]
+    fn a_fed_tile_multiplies_all_rows_by_all_vectors() {
+        for isa in Isa::all_available() {
+            let (rows, vectors) = (vec![0.5; FED_ROWS[0] * FED_DEPTH], vec![0.25; 32 * FED_DEPTH]);
+            let (flops, total) = isa.dispatch(FedTile { rows: &rows, vectors: &vectors });
+            // Each product is an eighth, and counts as two operations.
+            assert_eq!(f64::from(total), flops as f64 / 16.0, "{}", isa.name());
         }
     }
 

@@ -43,6 +43,10 @@ pub(super) fn run(_args: &Args) -> Result<(), RunError> {
     );
     println!("peak, one core     {:.1} GFLOP/s (measured)", peak::gflops(isa, PEAK_TIME));
     println!(
+        "fed from L1        {:.1} GFLOP/s (measured: a register tile with its loads)",
+        peak::fed_gflops(isa, PEAK_TIME)
+    );
+    println!(
         "memory, one core   {:.1} GB/s (measured triad)",
         peak::triad_gbytes(isa, TRIAD_LEN, PEAK_TIME)
     );

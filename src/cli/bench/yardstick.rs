@@ -13,9 +13,21 @@ const TRIAD_LEN: usize = 64 << 20;
 /// How long the triad is measured: several times through its arrays.
 const TRIAD_TIME: Duration = Duration::from_millis(800);
 
+/// Samples of a fed tile.
+const FED_SAMPLES: usize = 7;
+
 /// GFLOP/s of independent FMAs on `cores` threads at once, measured for `time`.
 pub(super) fn peak_gflops(isa: Isa, cores: usize, time: Duration) -> f64 {
     on_all(cores, || peak::gflops(isa, time))
+}
+
+/// What a register tile fed from the first-level cache reaches on `cores` threads at once, as a fraction of the peak: the median
+/// of samples taken by turns.
+pub(super) fn fed_fraction(isa: Isa, cores: usize) -> f64 {
+    let fed = || on_all(cores, || peak::fed_gflops(isa, Peak::SAMPLE));
+    let mut fractions: Vec<f64> =
+        (0..FED_SAMPLES).map(|_| fed() / peak_gflops(isa, cores, Peak::SAMPLE)).collect();
+    median(&mut fractions)
 }
 
 /// GB/s of the triad on `cores` threads at once.
