@@ -88,7 +88,7 @@ pub(super) struct Phase {
     /// Of a group. Every phase has the same but for their weights, which lie phase by phase.
     pub(super) strips: Vec<Strip>,
     taps: Taps,
-    /// Elements from a staged line's start to what the first pixel reads.
+    /// The staged column that the first tap of step 0 reads.
     first_column: usize,
     columns: Range<usize>,
     /// Of each strip.
@@ -159,7 +159,7 @@ impl BackwardDataPlan {
         let mut phases = Vec::new();
         for (py, px) in (0..g.sh).flat_map(|py| (0..g.sw).map(move |px| (py, px))) {
             let (kernel_rows, kernel_columns) = (vertical.taps(py), horizontal.taps(px));
-            let first_column = (most_columns - kernel_columns) * g.lanes;
+            let first_column = most_columns - kernel_columns;
             let taps = Taps { rows: kernel_rows, columns: kernel_columns, ..all_taps };
             let columns = horizontal.steps_of(px, &columns);
             let strips = strips(g.group_ic, g.lanes, taps, most, true, wei_start);
@@ -266,11 +266,12 @@ impl BackwardDataPlan {
                     strip,
                     next_strip: phase.strips[next],
                     lines,
-                    first_column: phase.first_column + phase.columns.start * g.lanes,
+                    first_column: phase.first_column + phase.columns.start,
                     first_row: rows.start - steps.start + most_rows - phase.taps.rows,
                     line_step: 1,
                     column_step: 1,
                     data_rows: data_rows.clone(),
+                    data_columns: self.staging.data_columns(),
                     samples: piece.samples.len(),
                     rows: rows.len(),
                     columns: phase.columns.len(),

@@ -167,6 +167,7 @@ impl ForwardPlan {
                 line_step: g.sh,
                 column_step: g.sw,
                 data_rows: self.staging.data_rows(&region),
+                data_columns: self.staging.data_columns(),
                 samples: piece.samples.len(),
                 rows: piece.rows.len(),
                 columns: g.ow,

@@ -6,8 +6,9 @@
 //! | how lines are padded | `staging` |
 //! | the order of the weights | `taps`, `strips`, `weights` |
 //! | the register tile | `register_tile` |
-//! | the kernels | `sweep` (forward, backward data), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
+//! | the kernels | `sweep` with its innermost loop in `kernel_row` (forward, backward data), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
 //! | what a sweep fetches ahead | `ahead` |
+//! | columns of padding, which are not multiplied | `edges` |
 //! | pixels that no tap reaches | `gaps` |
 //! | the blocks of a pass | `cut` |
 //! | 3x3 kernels with fewer multiplications | `winograd` |
@@ -23,6 +24,8 @@ mod cut;
 mod epilogue;
 mod ahead;
 mod gaps;
+mod edges;
+mod kernel_row;
 mod sweep;
 mod whole_lines;
 mod forward;

@@ -1,7 +1,8 @@
 //! Lines of a source tensor as the kernels read them: with padding in place.
 //!
 //! Without padding the tensor itself is such lines. Otherwise a block first copies the rows it needs into scratch, adding
-//! the padding, so that kernels know nothing of it. The copy moves an element once for all the operations that use it.
+//! the padding, so that kernels need to know nothing of it; they leave out what can be left out at no cost. The copy moves
+//! an element once for all the operations that use it.
 
 use std::ops::Range;
 
@@ -74,6 +75,11 @@ impl Staging {
         let Range { start, end } = region.rows;
         let first = self.top.clamp(start, end);
         first - start..(self.top + self.height).clamp(first, end) - start
+    }
+
+    /// The columns of a staged row that are not padding.
+    pub(super) fn data_columns(&self) -> Range<usize> {
+        self.left..self.left + self.width
     }
 
     fn plane_len(&self) -> usize {

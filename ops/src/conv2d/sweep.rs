@@ -14,12 +14,13 @@
 //! read; with several the sums pass through `dst` between them, which changes no bit. A [narrow strip](super::strips) has
 //! one chunk: its sums are complete only when the lanes of each output channel are summed.
 
-use std::hint::black_box;
 use std::ops::Range;
 
 use super::ahead::{OutputsAhead, WeightsAhead};
 use super::cut::part;
+use super::edges::{Edges, most_left_out};
 use super::gaps::Gaps;
+use super::kernel_row::{Fetch, KernelRow, add_steps, isolate};
 use super::register_tile::{NV, RegisterTile, column_step, fits, pixel_tiles, with_tile};
 use super::staging::Lines;
 use super::strips::Strip;
@@ -45,7 +46,7 @@ pub(super) struct Sweep<'a> {
     /// The strip that is swept next.
     pub(super) next_strip: Strip,
     pub(super) lines: Lines<'a>,
-    /// Elements from a line's start to the scalars of the region's first column.
+    /// The staged column that tap 0 of the region's first output column reads.
     pub(super) first_column: usize,
     /// The staged row that kernel row 0 of the region's first output row reads.
     pub(super) first_row: usize,
@@ -55,6 +56,8 @@ pub(super) struct Sweep<'a> {
     pub(super) column_step: usize,
     /// Staged rows that are not padding.
     pub(super) data_rows: Range<usize>,
+    /// Staged columns that are not padding.
+    pub(super) data_columns: Range<usize>,
     pub(super) samples: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
@@ -96,10 +99,17 @@ struct TiledSweep<
     const STEP: usize,
     const PLAIN: bool,
     const G: usize,
+    const EDGES: bool,
 >(Sweep<'a>);
 
-impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool, const G: usize>
-    Kernel for TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G>
+impl<
+    const ROWS: usize,
+    const COLS: usize,
+    const STEP: usize,
+    const PLAIN: bool,
+    const G: usize,
+    const EDGES: bool,
+> Kernel for TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G, EDGES>
 {
     type Output = ();
 
@@ -108,7 +118,10 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool,
         if !const { pixel_tiles(PLAIN, STEP, G).has(ROWS, COLS, S::REGISTERS) } {
             unreachable!("the plan chose a register tile of its set");
         }
-        if self.0.strip.blocks == NV {
+        if const { EDGES && S::REGISTERS < 32 } {
+            unreachable!("tiles that leave out columns fill 32 registers");
+        }
+        if EDGES || self.0.strip.blocks == NV {
             if const { G > 1 || !fits(ROWS, COLS, NV, S::REGISTERS) } {
                 unreachable!("the plan chose a register tile for a single block");
             }
@@ -142,10 +155,17 @@ struct Place<const ROWS: usize> {
     targets: [usize; ROWS],
     /// Pixels that the tile before has written.
     skip: usize,
+    edges: Edges,
 }
 
-impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool, const G: usize>
-    TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G>
+impl<
+    const ROWS: usize,
+    const COLS: usize,
+    const STEP: usize,
+    const PLAIN: bool,
+    const G: usize,
+    const EDGES: bool,
+> TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G, EDGES>
 {
     /// Computes the `N` output blocks of the strip for the whole region.
     #[inline(always)]
@@ -185,7 +205,7 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool,
                 let starts = |at: [(usize, usize); ROWS]| {
                     at.map(|(sample, row)| {
                         let staged_row = sweep.first_row + row * sweep.line_step;
-                        sweep.lines.start(sample, 0, staged_row) + sweep.first_column
+                        sweep.lines.start(sample, 0, staged_row) + sweep.first_column * unit
                     })
                 };
                 let next_line_starts = starts(at(first + ROWS));
@@ -194,14 +214,21 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool,
                 let kernel_rows =
                     sweep.kernel_rows(at.map(|(_, row)| sweep.first_row + row * sweep.line_step));
                 for from in (0..sweep.columns).step_by(COLS) {
-                    // The last tile of a line overlaps its neighbor.
-                    let column = from.min(sweep.columns - COLS);
-                    let next = from + COLS;
+                    // The last tile of a line overlaps its neighbor, or goes beyond the line's end where that costs nothing.
+                    let beyond = |from: usize| (from + COLS).saturating_sub(sweep.columns);
+                    let column = |from: usize| {
+                        let fits = EDGES && beyond(from) <= most_left_out(ROWS, COLS);
+                        if fits { from } else { from.min(sweep.columns - COLS) }
+                    };
+                    let (next, next_column) = (from + COLS, column(from + COLS));
+                    let column = column(from);
+                    let span = [sweep.first_column + column, COLS, beyond(column)];
+                    let most = most_left_out(ROWS, COLS);
+                    let edges = Edges::new(span, taps.columns, &sweep.data_columns, most);
                     let place = Place {
                         starts: line_starts.map(|start| start + column * pixel_step),
                         next_starts: if next < sweep.columns {
-                            let next = next.min(sweep.columns - COLS);
-                            line_starts.map(|start| start + next * pixel_step)
+                            line_starts.map(|start| start + next_column * pixel_step)
                         } else {
                             next_line_starts
                         },
@@ -213,8 +240,9 @@ impl<const ROWS: usize, const COLS: usize, const STEP: usize, const PLAIN: bool,
                                 + column * column_step
                         }),
                         skip: from - column,
+                        edges,
                     };
-                    sweep.tile::<S, ROWS, COLS, N, G>(simd, &chunk, &place, &mut ahead);
+                    sweep.tile::<S, ROWS, COLS, N, G, EDGES>(simd, &chunk, &place, &mut ahead);
                     if const { !PLAIN && STEP < 2 }
                         && let (Some(gaps), true) = (sweep.gaps, chunk.is_last)
                     {
@@ -235,18 +263,26 @@ impl Sweep<'_> {
     /// Runs the sweep with a register tile, over a plain or a blocked source.
     pub(super) fn run(self, isa: Isa, tile: RegisterTile, plain: bool) {
         let step = column_step(plain, self.column_step, isa.registers());
+        if !plain && step == 1 && isa.registers() >= 32 && self.has_edges(tile) {
+            return match (tile.rows, tile.cols) {
+                (2, 7) => isa.dispatch(TiledSweep::<2, 7, 1, false, 1, true>(self)),
+                (1, 12) => isa.dispatch(TiledSweep::<1, 12, 1, false, 1, true>(self)),
+                (1, 13) => isa.dispatch(TiledSweep::<1, 13, 1, false, 1, true>(self)),
+                _ => isa.dispatch(TiledSweep::<1, 14, 1, false, 1, true>(self)),
+            };
+        }
         with_tile!(tile, |R, C| match (plain, step, self.strip.taps.together) {
-            (false, 1, 1) => isa.dispatch(TiledSweep::<R, C, 1, false, 1>(self)),
-            (false, 1, 2) => isa.dispatch(TiledSweep::<R, C, 1, false, 2>(self)),
-            (false, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, false, 4>(self)),
-            (false, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, false, 1>(self)),
-            (false, _, 1) => isa.dispatch(TiledSweep::<R, C, 0, false, 1>(self)),
-            (false, _, 2) => isa.dispatch(TiledSweep::<R, C, 0, false, 2>(self)),
-            (false, _, _) => isa.dispatch(TiledSweep::<R, C, 0, false, 4>(self)),
-            (true, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, true, 1>(self)),
-            (true, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, true, 1>(self)),
-            (true, 4, _) => isa.dispatch(TiledSweep::<R, C, 4, true, 1>(self)),
-            (true, _, _) => isa.dispatch(TiledSweep::<R, C, 0, true, 1>(self)),
+            (false, 1, 1) => isa.dispatch(TiledSweep::<R, C, 1, false, 1, false>(self)),
+            (false, 1, 2) => isa.dispatch(TiledSweep::<R, C, 1, false, 2, false>(self)),
+            (false, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, false, 4, false>(self)),
+            (false, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, false, 1, false>(self)),
+            (false, _, 1) => isa.dispatch(TiledSweep::<R, C, 0, false, 1, false>(self)),
+            (false, _, 2) => isa.dispatch(TiledSweep::<R, C, 0, false, 2, false>(self)),
+            (false, _, _) => isa.dispatch(TiledSweep::<R, C, 0, false, 4, false>(self)),
+            (true, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, true, 1, false>(self)),
+            (true, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, true, 1, false>(self)),
+            (true, 4, _) => isa.dispatch(TiledSweep::<R, C, 4, true, 1, false>(self)),
+            (true, _, _) => isa.dispatch(TiledSweep::<R, C, 0, true, 1, false>(self)),
         });
     }
 
@@ -270,7 +306,14 @@ impl Sweep<'_> {
 
     /// Computes one register tile.
     #[inline(always)]
-    fn tile<S: Simd, const ROWS: usize, const COLS: usize, const N: usize, const G: usize>(
+    fn tile<
+        S: Simd,
+        const ROWS: usize,
+        const COLS: usize,
+        const N: usize,
+        const G: usize,
+        const EDGES: bool,
+    >(
         &mut self,
         simd: S,
         chunk: &Chunk<'_>,
@@ -279,7 +322,9 @@ impl Sweep<'_> {
     ) {
         let step = self.target.column_step;
         let block_step = self.target.block_step;
-        let len = (COLS - 1) * step + S::LANES;
+        // Columns beyond the line are not written.
+        let cols = COLS - if EDGES { place.edges.beyond } else { 0 };
+        let len = (cols - 1) * step + S::LANES;
         let mut sums = [[[simd.zero(); N]; COLS]; ROWS];
         let (bia, first) = (self.bia, self.strip.first);
         let bias = |n| bia.map(|bia| simd.load(&bia[(first + n) * S::LANES..]));
@@ -299,16 +344,25 @@ impl Sweep<'_> {
             for r in 0..ROWS {
                 for n in 0..N {
                     let start = place.targets[r] + n * block_step;
-                    let waiting =
-                        Outputs::<S, COLS>::new(simd, self.dst.tile(start..start + len), step);
+                    let waiting = self.dst.tile(start..start + len);
+                    if !EDGES || cols == COLS {
+                        let waiting = Outputs::<S, COLS>::new(simd, waiting, step);
+                        for c in 0..COLS {
+                            sums[r][c][n] = waiting.get(c);
+                        }
+                        continue;
+                    }
+                    let mut waiting = waiting.chunks(step);
                     for c in 0..COLS {
-                        sums[r][c][n] = waiting.get(c);
+                        if let Some(waiting) = waiting.next() {
+                            sums[r][c][n] = simd.load(waiting);
+                        }
                     }
                 }
             }
         }
         let mut sums = isolate(simd, sums);
-        self.add_taps::<S, ROWS, COLS, N, G>(simd, chunk, place, ahead, &mut sums);
+        self.add_taps::<S, ROWS, COLS, N, G, EDGES>(simd, chunk, place, ahead, &mut sums);
         let mut sums = isolate(simd, sums);
         if G > 1 {
             let real = self.target.channels - self.strip.first * S::LANES;
@@ -334,6 +388,15 @@ impl Sweep<'_> {
             for n in 0..N {
                 let start = place.targets[r] + n * block_step;
                 let tile = self.dst.tile(start..start + len);
+                if EDGES && cols < COLS {
+                    let mut pixels = tile.chunks_mut(step);
+                    for c in 0..COLS {
+                        if let Some(pixel) = pixels.next() {
+                            simd.store(pixel, sums[r][c][n]);
+                        }
+                    }
+                    continue;
+                }
                 let mut outputs = Outputs::<S, COLS>::new(simd, tile, step);
                 if place.skip == 0 {
                     for c in 0..COLS {
@@ -352,7 +415,14 @@ impl Sweep<'_> {
 
     /// Adds a chunk's products to the sums of a register tile.
     #[inline(always)]
-    fn add_taps<S: Simd, const ROWS: usize, const COLS: usize, const N: usize, const G: usize>(
+    fn add_taps<
+        S: Simd,
+        const ROWS: usize,
+        const COLS: usize,
+        const N: usize,
+        const G: usize,
+        const EDGES: bool,
+    >(
         &mut self,
         simd: S,
         chunk: &Chunk<'_>,
@@ -373,7 +443,7 @@ impl Sweep<'_> {
         for block in chunk.blocks.clone() {
             let mut rest =
                 &chunk.wei[taps.row_start(block, place.kernel_rows.start) * N * S::LANES..];
-            let (runs, len) = taps.runs(block);
+            let (runs, len) = if EDGES { (1, taps.row_steps(block)) } else { taps.runs(block) };
             for kernel_row in place.kernel_rows.clone() {
                 ahead.advance(simd, self.wei);
                 for _ in 0..outputs_per_run {
@@ -395,65 +465,30 @@ impl Sweep<'_> {
                     }
                     let steps = [chunk.pixel_step, G];
                     // What the next run reads, of the first line: a cache line a step or less.
-                    let mut near = if kernel_row + 1 < place.kernel_rows.end {
+                    let near = if kernel_row + 1 < place.kernel_rows.end {
                         from[0] + lines.row_step
                     } else if block + 1 < chunk.blocks.end {
                         place.starts[0] + first_row + (block + 1) * lines.block_step
                     } else {
                         place.next_starts[0] + first_row + chunk.blocks.start * lines.block_step
                     };
-                    let scalars = Broadcasts::<ROWS, COLS, G>::new(lines.src, from, steps, len);
-                    for (scalars, factors) in scalars.zip(factors.chunks_exact(N * S::LANES)) {
-                        let mut vectors = [simd.zero(); N];
-                        for n in 0..N {
-                            vectors[n] = simd.load(&factors[n * S::LANES..]);
-                            simd.prefetch_near(factors, (STEPS_AHEAD * N + n) * S::LANES);
-                        }
-                        if const { G == 1 } {
-                            simd.prefetch_near(lines.src, near);
-                            near = near.wrapping_add(near_step);
-                        }
-                        for r in 0..ROWS {
-                            for c in 0..COLS {
-                                let scalar = simd.splat_group(scalars.group(r, c));
-                                for n in 0..N {
-                                    sums[r][c][n] = simd.mul_add(scalar, vectors[n], sums[r][c][n]);
-                                }
-                            }
-                        }
+                    let fetch = Fetch { src: lines.src, at: near, step: near_step };
+                    if EDGES {
+                        let row = KernelRow {
+                            src: lines.src,
+                            starts: from,
+                            steps: [chunk.pixel_step, taps.lanes],
+                            groups: taps.groups(block),
+                            wei: factors,
+                            fetch,
+                        };
+                        row.add_to(simd, sums, taps.columns, place.edges);
+                        continue;
                     }
+                    let scalars = Broadcasts::<ROWS, COLS, G>::new(lines.src, from, steps, len);
+                    add_steps::<S, ROWS, COLS, N, G, 0, COLS>(simd, sums, scalars, factors, fetch);
                 }
             }
         }
     }
 }
-
-/// The same sums, through memory where registers are few: with the branches before and after in sight, the compiler spills
-/// sums inside of the innermost loop (AVX2, tile 1 x 6: half of the speed).
-#[inline(always)]
-fn isolate<S: Simd, const ROWS: usize, const COLS: usize, const N: usize>(
-    simd: S,
-    sums: [[[S::F32; N]; COLS]; ROWS],
-) -> [[[S::F32; N]; COLS]; ROWS] {
-    if S::REGISTERS >= 32 {
-        return sums;
-    }
-    let mut held = [[[simd.zero(); N]; COLS]; ROWS];
-    let mut restored = held;
-    for r in 0..ROWS {
-        for c in 0..COLS {
-            held[r][c] = sums[r][c];
-        }
-    }
-    black_box(&mut held);
-    for r in 0..ROWS {
-        for c in 0..COLS {
-            restored[r][c] = held[r][c];
-        }
-    }
-    restored
-}
-
-/// How many steps before they are read weights are fetched into the L1 cache: 8 steps of 12 scalars are 96 cycles, several
-/// times what the L2 cache takes. Without, tiles of 12 scalars lose 5 %, smaller ones more.
-const STEPS_AHEAD: usize = 8;

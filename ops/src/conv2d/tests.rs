@@ -231,6 +231,21 @@ fn widths_at_and_across_register_tiles() {
 }
 
 #[test]
+fn lines_whose_tiles_leave_out_columns() {
+    for (widths, kernel, pads) in [
+        (vec![7, 12, 13, 14, 27, 28, 41], [3, 3], vec![0, 1, 2]),
+        (vec![24, 25, 26, 27, 28, 38], [2, 5], vec![0, 1, 2, 4]),
+        (vec![14, 27], [1, 1], vec![0, 1]),
+        (vec![13, 28], [2, 7], vec![3, 6]),
+    ] {
+        for (width, pad) in widths.into_iter().flat_map(|w| pads.iter().map(move |pad| (w, *pad))) {
+            let plain = desc([33, 35], [3, width], kernel);
+            check_all(Conv2dDesc { ph: 1, pw: pad, ..plain }, 1 + width % 3);
+        }
+    }
+}
+
+#[test]
 fn maps_of_one_pixel() {
     for mb in [1, 2, 13] {
         check_all(desc([17, 35], [1, 1], [1, 1]), mb);

@@ -219,6 +219,13 @@ fn samples_of_short_lines_without_padding() {
 }
 
 #[test]
+fn samples_of_lines_whose_tiles_leave_out_columns() {
+    check_layer(Conv2dDesc { ph: 1, pw: 1, ..desc([70, 66], [5, 7], [3, 3]) }, 7, 9);
+    check_layer(Conv2dDesc { ph: 1, pw: 2, ..desc([66, 70], [2, 27], [3, 5]) }, 5, 10);
+    check_layer(desc([66, 64], [2, 28], [2, 5]), 3, 11);
+}
+
+#[test]
 fn samples_of_minimal_filtering() {
     for (tile, seed) in [(WinogradTile::Two, 7), (WinogradTile::Four, 8)] {
         let relu = Some(ActivationKind::Relu);
