@@ -68,7 +68,7 @@ impl Patience {
     /// Measured between two hosts, nobody else computing: 1.2 GB/s of 1.25 on a link of 10 Gbit/s, and 0.3 without yields.
     ///
     /// While workers compute, each time that the thread wakes takes 20 us of their core and more of their caches: at 1 Gbit/s,
-    /// waking after 150 us instead of 600 costs CD-DNN 7 % and LeNet 6 % of their speed, and after 1 ms gains nothing more.
+    /// waking after 150 us instead of 600 costs CD-DNN 7 % and LeNet 6 % of their speed. After 1 ms CD-DNN would gain another 2 %, and LeNet nothing.
     #[must_use]
     pub fn shared_core() -> Patience {
         Patience {

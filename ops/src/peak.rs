@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use crate::Isa;
+use crate::linear::blocking::tile_rows;
 use crate::linear::tile::{Lhs, Rhs, accumulate};
 use crate::simd::{Kernel, Simd};
 
@@ -42,9 +43,6 @@ const FED_DEPTH: usize = 144;
 /// Tiles in one call of the kernel.
 const FED_TILES: u32 = 200;
 
-/// Rows of a fed tile of two vectors, with registers for 16 lanes and for fewer.
-const FED_ROWS: [usize; 2] = [12, 6];
-
 /// Both operands of a register tile, so few that they stay in the first-level cache.
 struct FedTile<'a> {
     rows: &'a [f32],
@@ -59,6 +57,8 @@ impl FedTile<'_> {
         let rhs = Rhs { src: self.vectors, k_stride: 2 * S::LANES };
         let mut total = simd.zero();
         for _ in 0..FED_TILES {
+            // Every tile is computed, though all are the same.
+            let lhs = Lhs { src: black_box(self.rows), ..lhs };
             let sums = accumulate(simd, [[simd.zero(); 2]; R], lhs, rhs, FED_DEPTH);
             for row in 0..R {
                 for vector in 0..2 {
@@ -77,10 +77,10 @@ impl Kernel for FedTile<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> (u64, f32) {
-        if S::LANES >= 16 {
-            self.multiply::<S, { FED_ROWS[0] }>(simd)
+        if tile_rows(S::LANES) == 12 {
+            self.multiply::<S, { tile_rows(16) }>(simd)
         } else {
-            self.multiply::<S, { FED_ROWS[1] }>(simd)
+            self.multiply::<S, { tile_rows(8) }>(simd)
         }
     }
 }
@@ -137,7 +137,8 @@ pub fn fed_gflops(isa: Isa, time: Duration) -> f64 {
     // Values with all digits, of both signs, as data has: how many bits change shows in the power that a core takes.
     let value = |i: usize| (i as f32 * 0.618_034).fract() * 2.0 - 1.0;
     let operand = |len: usize| -> Vec<f32> { (0..len).map(value).collect() };
-    let (rows, vectors) = (operand(FED_ROWS[0] * FED_DEPTH), operand(2 * isa.lanes() * FED_DEPTH));
+    let (rows, vectors) =
+        (operand(tile_rows(isa.lanes()) * FED_DEPTH), operand(2 * isa.lanes() * FED_DEPTH));
     best_rate(time, || {
         let (rows, vectors) = (black_box(&rows[..]), black_box(&vectors[..]));
         let (flops, value) = isa.dispatch(FedTile { rows, vectors });
@@ -175,7 +176,8 @@ mod tests {
     #[test]
     fn a_fed_tile_multiplies_all_rows_by_all_vectors() {
         for isa in Isa::all_available() {
-            let (rows, vectors) = (vec![0.5; FED_ROWS[0] * FED_DEPTH], vec![0.25; 32 * FED_DEPTH]);
+            let (rows, vectors) =
+                (vec![0.5; tile_rows(16) * FED_DEPTH], vec![0.25; 32 * FED_DEPTH]);
             let (flops, total) = isa.dispatch(FedTile { rows: &rows, vectors: &vectors });
             // Each product is an eighth, and counts as two operations.
             assert_eq!(f64::from(total), flops as f64 / 16.0, "{}", isa.name());

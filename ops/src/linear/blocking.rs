@@ -13,7 +13,7 @@ pub(super) const VECTORS: usize = 2;
 ///
 /// Measured from the first-level cache: 12 x 2 at 90 to 98 % of peak, 8 x 3 at 78 % (the compiler moves sums through
 /// memory at the ends of a tile), and with AVX2 6 x 2 at 97 %, 4 x 3 at 55 % (no register is left for the broadcast).
-pub(super) const fn tile_rows(lanes: usize) -> usize {
+pub(crate) const fn tile_rows(lanes: usize) -> usize {
     if lanes >= 16 { 12 } else { 6 }
 }
 

@@ -19,7 +19,7 @@
 
 mod backward_data;
 mod backward_weights;
-mod blocking;
+pub(crate) mod blocking;
 mod desc;
 mod epilogue;
 mod forward;
