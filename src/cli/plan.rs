@@ -319,7 +319,7 @@ impl Loops {
                 let tile = plan.winograd().tile(layer.id);
                 let conv = match tile.map(winograd_tile) {
                     Some(tile) => Conv2d::winograd(desc, tile, isa, detect_caches())?,
-                    None => Conv2d::for_caches(desc, isa, detect_caches())?,
+                    None => Conv2d::for_caches(desc, isa, detect_caches())?.for_workers(workers),
                 };
                 // A plain source has no gradient.
                 let plain = desc.src_layout == Layout::Plain;

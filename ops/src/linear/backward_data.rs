@@ -18,7 +18,7 @@
 use std::ops::Range;
 
 use super::Linear;
-use super::blocking::{DEPTH, Grid, Side, VECTORS, panels, tile_rows};
+use super::blocking::{Grid, Side, VECTORS, panels, tile_rows};
 use super::epilogue::Differentiate;
 use super::packing::GROUP;
 use super::tile::{Lhs, Rhs, accumulate, add_sums, store_sums};
@@ -26,6 +26,11 @@ use super::transpose::{load_square, transpose_square};
 use crate::Tiles;
 use crate::extent::expect_len;
 use crate::simd::{Kernel, Simd};
+
+/// The most terms of a sum that are added up before the next tile comes: four groups. The weights of a tile lie in as many
+/// places as the panel has groups, which are often a multiple of many pages apart and then compete for the same sets of the
+/// first-level cache, where the panel of vectors has to stay. Measured (Zen 5): six groups 2 to 4 % slower, three 2 %.
+const DEPTH: usize = 4 * GROUP;
 
 /// Samples of a block at most.
 const MAX_SAMPLES: usize = 256;

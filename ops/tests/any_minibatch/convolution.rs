@@ -107,21 +107,21 @@ fn check_method(desc: Conv2dDesc, tile: Option<WinogradTile>, mb: usize, seed: u
         if desc.validate(isa.lanes()).is_err() {
             return;
         }
-        let layer = |caches| {
+        let layer = |caches, workers| {
             let conv = match tile {
                 Some(tile) => Conv2d::winograd(desc, tile, isa, caches),
                 None => Conv2d::for_caches(desc, isa, caches),
             };
-            Layer::new(conv.expect("the shape is possible"), mb, seed)
+            Layer::new(conv.expect("the shape is possible").for_workers(workers), mb, seed)
         };
-        let (layer, small) = (layer(Caches::default()), layer(SMALL_CACHES));
+        let (layer, small) = (layer(Caches::default(), 2), layer(SMALL_CACHES, 13));
         let random = &mut Random(seed);
         let what = |pass: &str| format!("{pass} of {desc:?} on {}", isa.name());
         check(&what("forward"), mb, random, |samples| layer.forward(samples));
         check_sums(&what("weights"), mb, random, |samples, alone| {
             layer.backward_weights(samples, alone)
         });
-        // Blocks are cut for the caches, which other ranks may have more or less of.
+        // Blocks are cut for caches and workers, which other ranks may have more or less of.
         assert_eq!(difference(&layer.forward(0..mb), &small.forward(0..mb)), None);
         let weights = |layer: &Layer| layer.backward_weights(0..mb, None);
         assert_eq!(difference(&weights(&layer), &weights(&small)), None);

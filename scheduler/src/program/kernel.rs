@@ -86,8 +86,10 @@ impl Kernels {
     /// The same, with blocks for so many workers.
     pub(crate) fn for_workers(mut self, workers: usize) -> Self {
         for layer in &mut self.layers {
-            if let Op::Linear(linear) = &mut layer.op {
-                *linear = linear.clone().for_workers(workers);
+            match &mut layer.op {
+                Op::Linear(linear) => *linear = linear.clone().for_workers(workers),
+                Op::Conv2d(conv) => **conv = (**conv).clone().for_workers(workers),
+                _ => {}
             }
         }
         self

@@ -29,7 +29,7 @@ pub(super) fn each(
     on_pass: OnPass<'_>,
 ) -> Result<(), RunError> {
     let done = match layer.kind {
-        Kind::Conv(conv) => convolution(conv, isa, (mb, tile), on_pass),
+        Kind::Conv(conv) => convolution(conv, isa, (mb, tile, workers), on_pass),
         Kind::Linear { inputs, outputs } => {
             let linear = Linear::new(linear_desc(inputs, outputs), isa);
             linear.and_then(|plan| linear_passes(&plan.for_workers(workers), isa, mb, on_pass))
@@ -59,28 +59,28 @@ fn bytes(elements: usize) -> f64 {
     (elements * size_of::<f32>()) as f64
 }
 
-/// A convolution, by Winograd's method where a tile is given and the layer can have it.
+/// A convolution for so many workers, by Winograd's method where a tile is given and the layer can have it.
 pub(super) fn plan(
     desc: Conv2dDesc,
     isa: Isa,
-    tile: Option<WinogradTile>,
+    (tile, workers): (Option<WinogradTile>, usize),
 ) -> Result<Conv2d, ShapeError> {
     let caches = detect_caches();
     match tile.map(|tile| Conv2d::winograd(desc, tile, isa, caches)) {
         Some(Ok(conv)) => Ok(conv),
-        _ => Conv2d::for_caches(desc, isa, caches),
+        _ => Ok(Conv2d::for_caches(desc, isa, caches)?.for_workers(workers)),
     }
 }
 
 fn convolution(
     layer: Conv,
     isa: Isa,
-    (mb, tile): (usize, Option<WinogradTile>),
+    (mb, tile, workers): (usize, Option<WinogradTile>, usize),
     on_pass: OnPass<'_>,
 ) -> Result<(), ShapeError> {
-    let conv = plan(layer.desc(isa), isa, tile)?;
+    let conv = plan(layer.desc(isa), isa, (tile, workers))?;
     // The first layer of a network has no data gradient; here its maps stand for an inner layer's.
-    let inner = plan(layer.inner_desc(isa), isa, tile)?;
+    let inner = plan(layer.inner_desc(isa), isa, (tile, workers))?;
     let desc = *conv.desc();
     let plain = |maps: Maps| mb * maps.c * maps.h * maps.w;
     let elements = plain(desc.src_maps()) + plain(desc.dst_maps()) + desc.plain_wei_len();

@@ -174,13 +174,13 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
             let scalars = scalar_lines.line([sample, line]);
             let vectors = vector_lines.line([sample, line]);
             let next = ahead.start.wrapping_add(sample * ahead.sample_step);
-            let next = next.wrapping_add(line * pixels * S::LANES);
+            let next = next.wrapping_add(line * ahead.line_step);
             let near = src_starts.map(|start| {
                 let [sample_step, line_step] = chunk.src_line_steps;
                 start + sample * sample_step + line * line_step + near_shift
             });
             for (i, (scalars, vectors)) in scalars.with(vectors).enumerate() {
-                simd.prefetch(ahead.tensor, next.wrapping_add(i * S::LANES));
+                simd.prefetch(ahead.tensor, next.wrapping_add(i * ahead.pixel_step));
                 // Shorter pieces have too few products to each line.
                 if const { C >= 4 } {
                     for near in near {

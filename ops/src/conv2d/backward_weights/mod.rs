@@ -72,6 +72,9 @@ const fn chunk_bytes(lanes: usize) -> usize {
     if lanes >= 16 { 40 << 10 } else { 28 << 10 }
 }
 
+/// Workers for which the vectors of a tile are chosen, whatever their number: sums of the bias depend on it.
+const TYPICAL_WORKERS: usize = 4;
+
 /// How the pass is computed.
 #[derive(Debug, Clone)]
 pub(super) struct BackwardWeightsPlan {
@@ -89,14 +92,23 @@ pub(super) struct BackwardWeightsPlan {
     chunk_samples: usize,
     chunk_rows: usize,
     chunk_columns: usize,
+    pixels: Pixels,
 }
 
 impl BackwardWeightsPlan {
-    pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardWeightsPlan {
+    /// Plans the pass for a number of workers, which no bit depends on.
+    pub(super) fn new(geometry: &Geometry, isa: Isa, workers: usize) -> BackwardWeightsPlan {
         let widths = 1..=Tail::blocks_beside(geometry).clamp(1, MAX_VECTORS);
         let plans = widths.map(|vectors| BackwardWeightsPlan::with_vectors(geometry, isa, vectors));
         let best = plans.min_by(|a, b| a.cut.cost.total_cmp(&b.cut.cost));
-        best.expect("a layer has output channels")
+        best.expect("a layer has output channels").for_workers(workers)
+    }
+
+    /// The same tiles and chunks, and so the same bits, cut for a number of workers.
+    fn for_workers(mut self, workers: usize) -> BackwardWeightsPlan {
+        let (taps, tail) = (&self.tap_tiles, &self.tail);
+        self.cut = Cut::new(&self.geometry, (taps, tail), [self.vectors, workers], self.pixels);
+        self
     }
 
     fn with_vectors(geometry: &Geometry, isa: Isa, vectors: usize) -> BackwardWeightsPlan {
@@ -123,8 +135,8 @@ impl BackwardWeightsPlan {
         let staged_bytes = if staging.direct { 0.0 } else { staged_rows * line_bytes as f64 };
         let chunk = chunk_columns * chunk_rows * chunk_samples;
         let src_bytes = line_bytes * g.sh.min(g.kh);
-        let cut =
-            Cut::new(g, (&tap_tiles, &tail), vectors, Pixels { chunk, src_bytes, staged_bytes });
+        let pixels = Pixels { chunk, src_bytes, staged_bytes };
+        let cut = Cut::new(g, (&tap_tiles, &tail), [vectors, TYPICAL_WORKERS], pixels);
         BackwardWeightsPlan {
             isa,
             geometry: *g,
@@ -138,6 +150,7 @@ impl BackwardWeightsPlan {
             chunk_samples,
             chunk_rows,
             chunk_columns,
+            pixels,
         }
     }
 

@@ -11,9 +11,6 @@ use super::tap_tiles::TapTiles;
 use crate::conv2d::cut::part;
 use crate::conv2d::geometry::Geometry;
 
-/// Numbers of workers for which a cut should be good.
-const WORKERS: [usize; 3] = [2, 8, 16];
-
 /// Samples of the minibatch that a cut is made for.
 const SAMPLES: usize = 8;
 
@@ -34,6 +31,9 @@ const CALL_CYCLES: f64 = 90.0;
 
 /// Cycles in which a pixel's products are added to a vector of the tail's sums.
 const TAIL_CYCLES: f64 = 0.7;
+
+/// Part of a block's time that workers wait at the end of a pass.
+const TAIL_BLOCKS: f64 = 0.25;
 
 /// Bytes of sums that a block may keep: with the lines of a chunk they stay in the L2 cache.
 const SUM_BYTES: usize = 160 << 10;
@@ -78,11 +78,11 @@ pub(super) struct Pixels {
 }
 
 impl Cut {
-    /// The best cut into blocks whose output vectors are multiplied `vectors` at a time.
+    /// The best cut for a number of workers, into blocks whose output vectors are multiplied `vectors` at a time.
     pub(super) fn new(
         g: &Geometry,
         (taps, tail): (&TapTiles, &Tail),
-        vectors: usize,
+        [vectors, workers]: [usize; 2],
         pixels: Pixels,
     ) -> Cut {
         let whole = Tail::blocks_beside(g);
@@ -90,7 +90,7 @@ impl Cut {
         let out_parts = even_parts(units).map(|units| units * vectors);
         let cuts = out_parts.flat_map(|outs| {
             even_parts(taps.tiles.len()).filter_map(move |tiles| {
-                let cost = cost(g, (taps, tail), [outs, tiles, vectors], pixels)?;
+                let cost = cost(g, (taps, tail), [outs, tiles, vectors], workers, pixels)?;
                 Some(Cut { outs, tiles, whole, cost })
             })
         });
@@ -134,11 +134,12 @@ fn even_parts(len: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The time of a pass with several numbers of workers, multiplied; `None` if a block needs too much memory.
+/// The time of a pass; `None` if a block needs too much memory.
 fn cost(
     g: &Geometry,
     (taps, tail): (&TapTiles, &Tail),
     [outs, tiles, vectors]: [usize; 3],
+    workers: usize,
     pixels: Pixels,
 ) -> Option<f64> {
     let whole = Tail::blocks_beside(g);
@@ -176,7 +177,7 @@ fn cost(
         + sums as f64 * 3.0
         + BLOCK_CYCLES;
     let blocks = g.groups * out_parts * tile_parts;
-    Some(WORKERS.iter().map(|workers| blocks.div_ceil(*workers) as f64 * block).product())
+    Some((blocks.div_ceil(workers) as f64 + TAIL_BLOCKS) * block)
 }
 
 #[cfg(test)]
@@ -208,12 +209,12 @@ mod tests {
         Geometry::new(&desc, 16).expect("one group")
     }
 
-    fn cut(g: &Geometry) -> (TapTiles, Tail, Cut) {
+    fn cut(g: &Geometry, workers: usize) -> (TapTiles, Tail, Cut) {
         let taps = TapTiles::new(g, &g.taps(), 2, 32);
         let src_bytes = size_of::<f32>() * g.src_lanes();
         let pixels = Pixels { chunk: 200, src_bytes, staged_bytes: 1.2 * src_bytes as f64 };
         let tail = Tail::new(g, &taps);
-        let cut = Cut::new(g, (&taps, &tail), 2, pixels);
+        let cut = Cut::new(g, (&taps, &tail), [2, workers], pixels);
         (taps, tail, cut)
     }
 
@@ -228,34 +229,48 @@ mod tests {
             ([512, 512], 14, 3),
         ] {
             let g = geometry(channels, size, kernel);
-            let (taps, tail, cut) = cut(&g);
-            let whole = Tail::blocks_beside(&g);
-            let mut seen = vec![0; whole * taps.tiles.len()];
-            let tail_taps = tail.taps_of(0..taps.tiles.len());
-            let mut seen_by_tail = vec![0; tail_taps.len()];
-            for block in 0..cut.blocks(&g, &taps) {
-                let share = cut.share((&taps, &tail), block);
-                for out in share.outs {
-                    for tile in share.tiles.clone() {
-                        seen[out * taps.tiles.len() + tile] += 1;
+            for workers in [1, 2, 5, 16] {
+                let (taps, tail, cut) = cut(&g, workers);
+                let whole = Tail::blocks_beside(&g);
+                let mut seen = vec![0; whole * taps.tiles.len()];
+                let tail_taps = tail.taps_of(0..taps.tiles.len());
+                let mut seen_by_tail = vec![0; tail_taps.len()];
+                for block in 0..cut.blocks(&g, &taps) {
+                    let share = cut.share((&taps, &tail), block);
+                    for out in share.outs {
+                        for tile in share.tiles.clone() {
+                            seen[out * taps.tiles.len() + tile] += 1;
+                        }
                     }
+                    share.tail.for_each(|tap| seen_by_tail[tap] += 1);
                 }
-                share.tail.for_each(|tap| seen_by_tail[tap] += 1);
+                assert!(seen.iter().chain(&seen_by_tail).all(|count| *count == 1), "{cut:?}");
+                assert_eq!(tail_taps.is_empty(), whole == g.out_blocks());
             }
-            assert!(seen.iter().chain(&seen_by_tail).all(|count| *count == 1), "{cut:?}");
-            assert_eq!(tail_taps.is_empty(), whole == g.out_blocks());
         }
     }
 
     #[test]
-    fn blocks_are_many_unless_they_would_only_read() {
-        let blocks = |channels, size, kernel| {
+    fn all_workers_have_blocks_unless_these_would_only_read() {
+        let blocks = |channels, size, kernel, workers| {
             let g = geometry(channels, size, kernel);
-            let (taps, _, cut) = cut(&g);
+            let (taps, _, cut) = cut(&g, workers);
             cut.blocks(&g, &taps)
         };
-        assert!(blocks([128, 128], 28, 3) >= 16);
-        assert!(blocks([512, 512], 7, 3) >= 16);
-        assert_eq!(blocks([3, 64], 224, 3), 2, "all taps of a first layer of few");
+        for workers in [2, 4, 16] {
+            assert!(blocks([128, 128], 28, 3, workers) >= workers);
+            assert!(blocks([512, 512], 7, 3, workers) >= 2 * workers);
+        }
+        assert_eq!(blocks([3, 64], 224, 3, 2), 2, "all taps of a first layer of few");
+    }
+
+    #[test]
+    fn few_workers_have_large_blocks() {
+        let g = geometry([64, 256], 56, 1);
+        let blocks = |workers| {
+            let (taps, _, cut) = cut(&g, workers);
+            cut.blocks(&g, &taps)
+        };
+        assert_eq!([1, 2, 8].map(blocks), [2, 4, 8]);
     }
 }

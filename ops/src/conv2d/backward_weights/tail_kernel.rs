@@ -82,9 +82,9 @@ impl<const N: usize, const O: usize> Kernel for AddTailProducts<'_, '_, N, O> {
                 let scalars = scalar_lines.line([sample, line]);
                 let vectors = vector_lines.line([sample, line]);
                 let next = ahead.start.wrapping_add(sample * ahead.sample_step);
-                let next = next.wrapping_add(line * pixels * S::LANES);
+                let next = next.wrapping_add(line * ahead.line_step);
                 for (i, (scalars, vectors)) in scalars.with(vectors).enumerate() {
-                    simd.prefetch(ahead.tensor, next.wrapping_add(i * S::LANES));
+                    simd.prefetch(ahead.tensor, next.wrapping_add(i * ahead.pixel_step));
                     let mut of_channels = [simd.zero(); O];
                     for o in 0..O {
                         of_channels[o] = simd.splat(scalars.get(0, o));

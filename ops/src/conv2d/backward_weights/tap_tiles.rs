@@ -71,7 +71,10 @@ impl TapTiles {
         };
         for same in stretches.chunk_by(|a, b| a.1 == b.1) {
             let len = same[0].1;
-            let Some((long, together)) = long_and_short(len, most) else {
+            // The pixels of a 1x1 convolution come from afar, so that a short piece would wait for them: two halves.
+            let pointwise = g.kh * g.kw == 1;
+            let uneven = long_and_short(len, most).filter(|_| !pointwise);
+            let Some((long, together)) = uneven else {
                 let count = len.div_ceil(most.min(MAX_TAPS));
                 for &(piece, _, step) in same {
                     for at in 0..count {
@@ -197,7 +200,8 @@ mod tests {
             all.tiles.iter().map(|tile| (tile.pieces, tile.taps)).collect()
         };
         assert_eq!(shapes(tiles(16, [3, 3], 1, 2)), [(1, 12); 12]);
-        assert_eq!(shapes(tiles(48, [1, 1], 1, 2)), [(1, 12), (1, 12), (1, 12), (3, 4)]);
+        assert_eq!(shapes(tiles(48, [3, 1], 1, 2))[..4], [(1, 12), (1, 12), (1, 12), (3, 4)]);
+        assert_eq!(shapes(tiles(48, [1, 1], 1, 2)), [(1, 8); 6]);
         assert_eq!(shapes(tiles(3, [3, 3], 1, 1)), [(9, 3)]);
         assert_eq!(shapes(tiles(3, [3, 3], 1, 2)), [(3, 3); 3]);
         assert_eq!(shapes(tiles(1, [11, 11], 4, 2)), [(1, 11); 11]);
