@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::gaps::Gaps;
-use super::sweep::{Sweep, Target};
+use super::sweep::{Chunk, Sweep};
 use crate::simd::Simd;
 
 /// Weights of a layer that stay in the L2 cache by themselves.
@@ -11,6 +10,12 @@ const FEW_WEIGHTS: usize = 64 << 10;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
+
+/// What the tiles of a chunk of inner blocks fetch.
+pub(super) struct Ahead {
+    pub(super) weights: WeightsAhead,
+    pub(super) outputs: OutputsAhead,
+}
 
 /// Weights that are read next, fetched a few lines at a time.
 pub(super) struct WeightsAhead {
@@ -54,64 +59,76 @@ impl WeightsAhead {
     }
 }
 
-/// Vectors that a tile will write, and the gaps among them. A 1x1 convolution has few products for each, and stores that
-/// miss the cache would fill the store buffer.
+/// Vectors that a tile will write, and the gaps among them, a few a run. A 1x1 convolution has few products for each, and
+/// stores that miss the cache would fill the store buffer; other layers fetch none.
 pub(super) struct OutputsAhead {
+    /// Vectors of a run.
+    per_run: usize,
     /// Where the first line of the first block begins.
     first: usize,
     /// From block to block, and from row to row of one.
     steps: [usize; 2],
-    blocks: usize,
     /// Rows of a block.
     height: usize,
     /// Vectors of a row, and the elements from one to the next.
     width: usize,
     column_step: usize,
-    /// The vector that is next: its row, counted through all blocks, how many are left there, and where it is.
+    /// The vector that is next: its block and row, how many are left there, and where it is.
+    block: usize,
     row: usize,
     left: usize,
     at: usize,
 }
 
 impl OutputsAhead {
-    /// Those of so many blocks and columns, of one line.
+    /// For tiles of so many rows, blocks and columns.
     #[inline(always)]
     pub(super) fn new(
-        target: &Target,
-        gaps: Option<Gaps>,
-        first: usize,
-        [blocks, columns]: [usize; 2],
+        sweep: &Sweep<'_>,
+        chunk: &Chunk<'_>,
+        [rows, blocks, columns]: [usize; 3],
     ) -> OutputsAhead {
-        let [height, width] = gaps.map_or([1; 2], |gaps| gaps.steps);
+        let (target, taps) = (&sweep.target, &sweep.strip.taps);
+        let [height, width] = sweep.gaps.map_or([1; 2], |gaps| gaps.steps);
+        let vectors = blocks * height * columns * width;
+        let is_pointwise = rows == 1 && chunk.is_first && taps.rows * taps.columns == 1;
         OutputsAhead {
-            first,
+            per_run: if is_pointwise { vectors.div_ceil(chunk.blocks.len().max(1)) } else { 0 },
+            first: 0,
             steps: [target.block_step, target.row_step / height],
-            blocks,
             height,
             width: columns * width,
             column_step: target.column_step / width,
+            block: 0,
             row: 0,
-            left: columns * width,
-            at: first,
+            left: 0,
+            at: 0,
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.blocks * self.height * self.width
+    /// Begins with the tile whose first vector is here.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, first: usize) {
+        (self.first, self.at, self.left) = (first, first, self.width);
+        (self.block, self.row) = (0, 0);
     }
 
-    /// Fetches one.
+    /// Fetches the share of a run; past the last vector what would follow.
     #[inline(always)]
     pub(super) fn advance<S: Simd>(&mut self, simd: S, dst: &[f32]) {
-        simd.prefetch(dst, self.at);
-        self.at += self.column_step;
-        self.left -= 1;
-        if self.left == 0 {
-            self.row += 1;
-            self.left = self.width;
-            let [block_step, row_step] = self.steps;
-            let (block, row) = (self.row / self.height, self.row % self.height);
-            self.at = self.first + block * block_step + row * row_step;
+        for _ in 0..self.per_run {
+            simd.prefetch(dst, self.at);
+            self.at += self.column_step;
+            self.left -= 1;
+            if self.left == 0 {
+                self.left = self.width;
+                self.row += 1;
+                if self.row == self.height {
+                    (self.block, self.row) = (self.block + 1, 0);
+                }
+                let [block_step, row_step] = self.steps;
+                self.at = self.first + self.block * block_step + self.row * row_step;
+            }
         }
     }
 }

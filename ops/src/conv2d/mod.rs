@@ -6,7 +6,7 @@
 //! | how lines are padded | `staging` |
 //! | the order of the weights | `taps`, `strips`, `weights` |
 //! | the register tile | `register_tile` |
-//! | the kernels | `sweep` with its innermost loop in `kernel_row` (forward, backward data), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
+//! | the kernels | `sweep` with its innermost loop in `kernel_row`, for 1x1 layers `pointwise` (forward, backward data; `dispatch` chooses), `whole_lines` (backward data of small maps), `backward_weights`, `grouped`, `depthwise` |
 //! | what a sweep fetches ahead | `ahead` |
 //! | columns of padding, which are not multiplied | `edges` |
 //! | pixels that no tap reaches | `gaps` |
@@ -26,7 +26,9 @@ mod ahead;
 mod gaps;
 mod edges;
 mod kernel_row;
+mod pointwise;
 mod sweep;
+mod dispatch;
 mod whole_lines;
 mod forward;
 mod backward_data;

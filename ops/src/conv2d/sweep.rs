@@ -16,12 +16,13 @@
 
 use std::ops::Range;
 
-use super::ahead::{OutputsAhead, WeightsAhead};
+use super::ahead::{Ahead, OutputsAhead, WeightsAhead};
 use super::cut::part;
+use super::dispatch::{ANY_TAPS, EDGES, POINTWISE};
 use super::edges::{Edges, most_left_out};
 use super::gaps::Gaps;
 use super::kernel_row::{Fetch, KernelRow, add_steps, isolate};
-use super::register_tile::{NV, RegisterTile, column_step, fits, pixel_tiles, with_tile};
+use super::register_tile::{NV, RegisterTile, column_step, fits, pixel_tiles};
 use super::staging::Lines;
 use super::strips::Strip;
 use crate::simd::{Broadcasts, Kernel, Outputs, Simd};
@@ -92,15 +93,15 @@ pub(super) fn tile(
 
 /// The sweep with its register tile, for a plain source (columns 1 element apart) or a blocked one (a vector apart), and
 /// `STEP` columns from pixel to pixel; 0 stands for any. `G` inner channels are multiplied together.
-struct TiledSweep<
+pub(super) struct TiledSweep<
     'a,
     const ROWS: usize,
     const COLS: usize,
     const STEP: usize,
     const PLAIN: bool,
     const G: usize,
-    const EDGES: bool,
->(Sweep<'a>);
+    const TAPS: u8,
+>(pub(super) Sweep<'a>);
 
 impl<
     const ROWS: usize,
@@ -108,8 +109,8 @@ impl<
     const STEP: usize,
     const PLAIN: bool,
     const G: usize,
-    const EDGES: bool,
-> Kernel for TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G, EDGES>
+    const TAPS: u8,
+> Kernel for TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G, TAPS>
 {
     type Output = ();
 
@@ -118,10 +119,10 @@ impl<
         if !const { pixel_tiles(PLAIN, STEP, G).has(ROWS, COLS, S::REGISTERS) } {
             unreachable!("the plan chose a register tile of its set");
         }
-        if const { EDGES && S::REGISTERS < 32 } {
-            unreachable!("tiles that leave out columns fill 32 registers");
+        if const { TAPS != ANY_TAPS && S::REGISTERS < 32 } {
+            unreachable!("only tiles of 32 registers have loops of their own");
         }
-        if EDGES || self.0.strip.blocks == NV {
+        if TAPS == EDGES || self.0.strip.blocks == NV {
             if const { G > 1 || !fits(ROWS, COLS, NV, S::REGISTERS) } {
                 unreachable!("the plan chose a register tile for a single block");
             }
@@ -133,26 +134,26 @@ impl<
 }
 
 /// A chunk of inner blocks: what its tiles share.
-struct Chunk<'a> {
+pub(super) struct Chunk<'a> {
     /// Inner blocks.
-    blocks: Range<usize>,
+    pub(super) blocks: Range<usize>,
     /// The weights of the strip.
-    wei: &'a [f32],
-    is_first: bool,
+    pub(super) wei: &'a [f32],
+    pub(super) is_first: bool,
     is_last: bool,
     /// Elements from pixel to pixel.
-    pixel_step: usize,
+    pub(super) pixel_step: usize,
 }
 
 /// A register tile: where its scalars come from and where its sums go.
-struct Place<const ROWS: usize> {
+pub(super) struct Place<const ROWS: usize> {
     /// Where the scalars of each line begin for inner block 0 and kernel row 0.
-    starts: [usize; ROWS],
+    pub(super) starts: [usize; ROWS],
     /// The same of the next tile.
-    next_starts: [usize; ROWS],
+    pub(super) next_starts: [usize; ROWS],
     kernel_rows: Range<usize>,
     /// Where the first vector of each line goes, in the first output block.
-    targets: [usize; ROWS],
+    pub(super) targets: [usize; ROWS],
     /// Pixels that the tile before has written.
     skip: usize,
     edges: Edges,
@@ -164,8 +165,8 @@ impl<
     const STEP: usize,
     const PLAIN: bool,
     const G: usize,
-    const EDGES: bool,
-> TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G, EDGES>
+    const TAPS: u8,
+> TiledSweep<'_, ROWS, COLS, STEP, PLAIN, G, TAPS>
 {
     /// Computes the `N` output blocks of the strip for the whole region.
     #[inline(always)]
@@ -188,12 +189,15 @@ impl<
                 blocks,
             };
             let tiles = lines.div_ceil(ROWS) * sweep.columns.div_ceil(COLS);
-            let mut ahead = WeightsAhead::new(
-                &sweep,
-                (chunk.blocks.clone(), chunk.is_last),
-                tiles,
-                N * S::LANES,
-            );
+            let mut ahead = Ahead {
+                weights: WeightsAhead::new(
+                    &sweep,
+                    (chunk.blocks.clone(), chunk.is_last),
+                    tiles,
+                    N * S::LANES,
+                ),
+                outputs: OutputsAhead::new(&sweep, &chunk, [ROWS, N, COLS]),
+            };
             for first in (0..lines).step_by(ROWS) {
                 // Where the rows do not divide the lines, the last line is computed several times.
                 let at = |first: usize| -> [(usize, usize); ROWS] {
@@ -217,7 +221,7 @@ impl<
                     // The last tile of a line overlaps its neighbor, or goes beyond the line's end where that costs nothing.
                     let beyond = |from: usize| (from + COLS).saturating_sub(sweep.columns);
                     let column = |from: usize| {
-                        let fits = EDGES && beyond(from) <= most_left_out(ROWS, COLS);
+                        let fits = TAPS == EDGES && beyond(from) <= most_left_out(ROWS, COLS);
                         if fits { from } else { from.min(sweep.columns - COLS) }
                     };
                     let (next, next_column) = (from + COLS, column(from + COLS));
@@ -242,7 +246,7 @@ impl<
                         skip: from - column,
                         edges,
                     };
-                    sweep.tile::<S, ROWS, COLS, N, G, EDGES>(simd, &chunk, &place, &mut ahead);
+                    sweep.tile::<S, ROWS, COLS, N, G, TAPS>(simd, &chunk, &place, &mut ahead);
                     if const { !PLAIN && STEP < 2 }
                         && let (Some(gaps), true) = (sweep.gaps, chunk.is_last)
                     {
@@ -260,33 +264,6 @@ impl<
 }
 
 impl Sweep<'_> {
-    /// Runs the sweep with a register tile, over a plain or a blocked source.
-    pub(super) fn run(self, isa: Isa, tile: RegisterTile, plain: bool) {
-        let step = column_step(plain, self.column_step, isa.registers());
-        if !plain && step == 1 && isa.registers() >= 32 && self.has_edges(tile) {
-            return match (tile.rows, tile.cols) {
-                (2, 7) => isa.dispatch(TiledSweep::<2, 7, 1, false, 1, true>(self)),
-                (1, 12) => isa.dispatch(TiledSweep::<1, 12, 1, false, 1, true>(self)),
-                (1, 13) => isa.dispatch(TiledSweep::<1, 13, 1, false, 1, true>(self)),
-                (1, 14) => isa.dispatch(TiledSweep::<1, 14, 1, false, 1, true>(self)),
-                _ => unreachable!("the tiles that leave out columns are those above"),
-            };
-        }
-        with_tile!(tile, |R, C| match (plain, step, self.strip.taps.together) {
-            (false, 1, 1) => isa.dispatch(TiledSweep::<R, C, 1, false, 1, false>(self)),
-            (false, 1, 2) => isa.dispatch(TiledSweep::<R, C, 1, false, 2, false>(self)),
-            (false, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, false, 4, false>(self)),
-            (false, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, false, 1, false>(self)),
-            (false, _, 1) => isa.dispatch(TiledSweep::<R, C, 0, false, 1, false>(self)),
-            (false, _, 2) => isa.dispatch(TiledSweep::<R, C, 0, false, 2, false>(self)),
-            (false, _, _) => isa.dispatch(TiledSweep::<R, C, 0, false, 4, false>(self)),
-            (true, 1, _) => isa.dispatch(TiledSweep::<R, C, 1, true, 1, false>(self)),
-            (true, 2, _) => isa.dispatch(TiledSweep::<R, C, 2, true, 1, false>(self)),
-            (true, 4, _) => isa.dispatch(TiledSweep::<R, C, 4, true, 1, false>(self)),
-            (true, _, _) => isa.dispatch(TiledSweep::<R, C, 0, true, 1, false>(self)),
-        });
-    }
-
     /// The kernel rows that meet more than padding on any of the lines whose staged rows begin at `staged_rows`.
     ///
     /// Which lines are in a tile together depends on the minibatch. Rows of padding that one line meets because another
@@ -313,18 +290,18 @@ impl Sweep<'_> {
         const COLS: usize,
         const N: usize,
         const G: usize,
-        const EDGES: bool,
+        const TAPS: u8,
     >(
         &mut self,
         simd: S,
         chunk: &Chunk<'_>,
         place: &Place<ROWS>,
-        ahead: &mut WeightsAhead,
+        ahead: &mut Ahead,
     ) {
         let step = self.target.column_step;
         let block_step = self.target.block_step;
         // Columns beyond the line are not written.
-        let cols = COLS - if EDGES { place.edges.beyond } else { 0 };
+        let cols = COLS - if TAPS == EDGES { place.edges.beyond } else { 0 };
         let len = (cols - 1) * step + S::LANES;
         let mut sums = [[[simd.zero(); N]; COLS]; ROWS];
         let (bia, first) = (self.bia, self.strip.first);
@@ -346,7 +323,7 @@ impl Sweep<'_> {
                 for n in 0..N {
                     let start = place.targets[r] + n * block_step;
                     let waiting = self.dst.tile(start..start + len);
-                    if !EDGES || cols == COLS {
+                    if TAPS != EDGES || cols == COLS {
                         let waiting = Outputs::<S, COLS>::new(simd, waiting, step);
                         for c in 0..COLS {
                             sums[r][c][n] = waiting.get(c);
@@ -363,7 +340,7 @@ impl Sweep<'_> {
             }
         }
         let mut sums = isolate(simd, sums);
-        self.add_taps::<S, ROWS, COLS, N, G, EDGES>(simd, chunk, place, ahead, &mut sums);
+        self.add_taps::<S, ROWS, COLS, N, G, TAPS>(simd, chunk, place, ahead, &mut sums);
         let mut sums = isolate(simd, sums);
         if G > 1 {
             let real = self.target.channels - self.strip.first * S::LANES;
@@ -389,7 +366,7 @@ impl Sweep<'_> {
             for n in 0..N {
                 let start = place.targets[r] + n * block_step;
                 let tile = self.dst.tile(start..start + len);
-                if EDGES && cols < COLS {
+                if TAPS == EDGES && cols < COLS {
                     let mut pixels = tile.chunks_mut(step);
                     for c in 0..COLS {
                         if let Some(pixel) = pixels.next() {
@@ -422,34 +399,34 @@ impl Sweep<'_> {
         const COLS: usize,
         const N: usize,
         const G: usize,
-        const EDGES: bool,
+        const TAPS: u8,
     >(
         &mut self,
         simd: S,
         chunk: &Chunk<'_>,
         place: &Place<ROWS>,
-        ahead: &mut WeightsAhead,
+        ahead: &mut Ahead,
         sums: &mut [[[S::F32; N]; COLS]; ROWS],
     ) {
+        if TAPS == POINTWISE {
+            return self.add_channels::<S, ROWS, COLS, N>(simd, chunk, place, ahead, sums);
+        }
         let (taps, lines) = (&self.strip.taps, &self.lines);
         // An address to count from.
         let dst = &*self.dst.tile(0..0);
-        let mut outputs = OutputsAhead::new(&self.target, self.gaps, place.targets[0], [N, COLS]);
-        let is_pointwise = ROWS == 1 && chunk.is_first && taps.rows * taps.columns == 1;
-        let outputs_per_run =
-            if is_pointwise { outputs.len().div_ceil(chunk.blocks.len()) } else { 0 };
+        let outputs = &mut ahead.outputs;
+        outputs.begin(place.targets[0]);
         let first_row = place.kernel_rows.start * lines.row_step;
         // A run of 16 channels by some columns takes as many steps a column as a tile has pixels, or a few more.
         let near_step = chunk.pixel_step / taps.columns.max(1);
         for block in chunk.blocks.clone() {
             let mut rest =
                 &chunk.wei[taps.row_start(block, place.kernel_rows.start) * N * S::LANES..];
-            let (runs, len) = if EDGES { (1, taps.row_steps(block)) } else { taps.runs(block) };
+            let (runs, len) =
+                if TAPS == EDGES { (1, taps.row_steps(block)) } else { taps.runs(block) };
             for kernel_row in place.kernel_rows.clone() {
-                ahead.advance(simd, self.wei);
-                for _ in 0..outputs_per_run {
-                    outputs.advance(simd, dst);
-                }
+                ahead.weights.advance(simd, self.wei);
+                outputs.advance(simd, dst);
                 let row = block * lines.block_step + kernel_row * lines.row_step;
                 for run in 0..runs {
                     let (factors, after) = rest.split_at(len * N * S::LANES);
@@ -474,7 +451,7 @@ impl Sweep<'_> {
                         place.next_starts[0] + first_row + chunk.blocks.start * lines.block_step
                     };
                     let fetch = Fetch { src: lines.src, at: near, step: near_step };
-                    if EDGES {
+                    if TAPS == EDGES {
                         let row = KernelRow {
                             src: lines.src,
                             starts: from,
