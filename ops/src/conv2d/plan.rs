@@ -81,17 +81,12 @@ enum Method {
 
 #[derive(Debug, Clone)]
 struct Blocked {
-    geometry: Geometry,
-    isa: Isa,
     weights: PackedWeights,
     forward: ForwardPlan,
     /// Absent for a plain source, which is a network's input and needs no gradient.
     backward_data: Option<BackwardDataPlan>,
     backward_weights: BackwardWeightsPlan,
 }
-
-/// For how many workers blocks are cut if nothing else is said.
-const COMMON_WORKERS: usize = 4;
 
 const NO_GRADIENT: &str = "conv2d: a plain source has no gradient";
 
@@ -120,9 +115,7 @@ impl Conv2d {
                 forward: ForwardPlan::new(&geometry, desc.dst_activation, isa, caches),
                 backward_data: (!geometry.plain)
                     .then(|| BackwardDataPlan::new(&geometry, desc.src_activation, isa, caches)),
-                backward_weights: BackwardWeightsPlan::new(&geometry, isa, COMMON_WORKERS),
-                geometry,
-                isa,
+                backward_weights: BackwardWeightsPlan::new(&geometry, isa),
             })),
         };
         Ok(Conv2d::with_method(desc, lanes, method))
@@ -133,8 +126,7 @@ impl Conv2d {
     #[must_use]
     pub fn for_workers(mut self, workers: usize) -> Conv2d {
         if let Method::Blocked(blocked) = &mut self.method {
-            let Blocked { geometry, isa, .. } = **blocked;
-            blocked.backward_weights = BackwardWeightsPlan::new(&geometry, isa, workers.max(1));
+            blocked.backward_weights.cut_for(workers.max(1));
         }
         self
     }

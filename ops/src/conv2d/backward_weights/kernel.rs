@@ -96,16 +96,6 @@ impl Chunk<'_> {
             + (block - self.src_first[0]) * self.src_steps[0]
             + (row - self.src_first[1]) * self.src_steps[1]
     }
-
-    /// Elements of the source by which it is fetched into the L1 cache ahead. Pixels that lie side by side the CPU fetches on
-    /// its own, but for the first; with a stride the next line is asked for.
-    fn near_shift(&self, lanes: usize) -> usize {
-        if self.rows.len() > 1 && self.src_pixel_step > lanes {
-            self.src_line_steps[1]
-        } else {
-            8 * self.src_pixel_step
-        }
-    }
 }
 
 struct AddProducts<'a, 'b, const N: usize, const R: usize, const C: usize> {
@@ -126,23 +116,27 @@ impl<const N: usize, const R: usize, const C: usize> Kernel for AddProducts<'_, 
         }
         let AddProducts { chunk, tiles, pieces, ahead, sums } = self;
         let tile_sums = sums.chunks_exact_mut(N * R * C * S::LANES);
-        for ((tile, pieces), sums) in tiles.iter().zip(pieces.chunks_exact(R)).zip(tile_sums) {
+        let mut tile_pieces = pieces.chunks_exact(R).peekable();
+        for (tile, sums) in tiles.iter().zip(tile_sums) {
+            let Some(pieces) = tile_pieces.next() else { break };
+            let next = tile_pieces.peek().copied().unwrap_or(pieces);
             let ahead = ahead.next(chunk);
             let rows = chunk.rows.start.max(tile.rows.0)..chunk.rows.end.min(tile.rows.1);
             if !rows.is_empty() {
-                add_tile::<S, N, R, C>(simd, chunk, rows, pieces, ahead, sums);
+                add_tile::<S, N, R, C>(simd, chunk, rows, [pieces, next], ahead, sums);
             }
         }
     }
 }
 
-/// Adds the products of some rows of a chunk to the sums of a tile.
+/// Adds the products of some rows of a chunk to the sums of a tile, and fetches the line that is read next into the L1 cache:
+/// the next one, or the first of the next tile.
 #[inline(always)]
 fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
     simd: S,
     chunk: &Chunk<'_>,
     rows: Range<usize>,
-    pieces: &[Piece],
+    [pieces, next_pieces]: [&[Piece]; 2],
     ahead: Ahead<'_>,
     memory: &mut [f32],
 ) {
@@ -155,11 +149,9 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
         }
     }
     let skipped = rows.start - chunk.rows.start;
-    let src_starts: [usize; R] = std::array::from_fn(|r| {
-        let piece = &pieces[r];
-        chunk.src_start(skipped, [piece.block, piece.row]) + piece.offset
-    });
-    let near_shift = chunk.near_shift(S::LANES);
+    let start = |piece: &Piece| chunk.src_start(skipped, [piece.block, piece.row]) + piece.offset;
+    let src_starts: [usize; R] = std::array::from_fn(|r| start(&pieces[r]));
+    let next_starts: [usize; R] = std::array::from_fn(|r| start(&next_pieces[r]));
     let lines = [chunk.samples, rows.len()];
     let steps = [1, chunk.src_pixel_step];
     let pixels = chunk.pixels;
@@ -175,9 +167,14 @@ fn add_tile<S: Simd, const N: usize, const R: usize, const C: usize>(
             let vectors = vector_lines.line([sample, line]);
             let next = ahead.start.wrapping_add(sample * ahead.sample_step);
             let next = next.wrapping_add(line * ahead.line_step);
-            let near = src_starts.map(|start| {
+            let line_after = if line + 1 < lines[1] {
+                Some([sample, line + 1])
+            } else {
+                (sample + 1 < lines[0]).then_some([sample + 1, 0])
+            };
+            let near = line_after.map_or(next_starts, |[sample, line]| {
                 let [sample_step, line_step] = chunk.src_line_steps;
-                start + sample * sample_step + line * line_step + near_shift
+                src_starts.map(|start| start + sample * sample_step + line * line_step)
             });
             for (i, (scalars, vectors)) in scalars.with(vectors).enumerate() {
                 simd.prefetch(ahead.tensor, next.wrapping_add(i * ahead.pixel_step));

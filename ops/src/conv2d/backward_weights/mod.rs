@@ -72,7 +72,8 @@ const fn chunk_bytes(lanes: usize) -> usize {
     if lanes >= 16 { 40 << 10 } else { 28 << 10 }
 }
 
-/// Workers for which the vectors of a tile are chosen, whatever their number: sums of the bias depend on it.
+/// Workers for which the vectors of a tile are chosen, whatever their number, because sums of the bias depend on these; blocks
+/// are cut for as many if nothing else is said.
 const TYPICAL_WORKERS: usize = 4;
 
 /// How the pass is computed.
@@ -96,19 +97,17 @@ pub(super) struct BackwardWeightsPlan {
 }
 
 impl BackwardWeightsPlan {
-    /// Plans the pass for a number of workers, which no bit depends on.
-    pub(super) fn new(geometry: &Geometry, isa: Isa, workers: usize) -> BackwardWeightsPlan {
+    pub(super) fn new(geometry: &Geometry, isa: Isa) -> BackwardWeightsPlan {
         let widths = 1..=Tail::blocks_beside(geometry).clamp(1, MAX_VECTORS);
         let plans = widths.map(|vectors| BackwardWeightsPlan::with_vectors(geometry, isa, vectors));
         let best = plans.min_by(|a, b| a.cut.cost.total_cmp(&b.cut.cost));
-        best.expect("a layer has output channels").for_workers(workers)
+        best.expect("a layer has output channels")
     }
 
-    /// The same tiles and chunks, and so the same bits, cut for a number of workers.
-    fn for_workers(mut self, workers: usize) -> BackwardWeightsPlan {
+    /// Cuts the pass for a number of workers; tiles, chunks and so all bits stay the same.
+    pub(super) fn cut_for(&mut self, workers: usize) {
         let (taps, tail) = (&self.tap_tiles, &self.tail);
         self.cut = Cut::new(&self.geometry, (taps, tail), [self.vectors, workers], self.pixels);
-        self
     }
 
     fn with_vectors(geometry: &Geometry, isa: Isa, vectors: usize) -> BackwardWeightsPlan {
