@@ -121,10 +121,14 @@ impl BackwardWeightsPlan {
         let element = size_of::<f32>();
         let columns = if g.plain { g.sw } else { g.sw.min(g.kw) };
         let line_bytes = element * columns * g.src_lanes();
-        // Pixels that lie apart share few sets of the L1 cache: as if what lies between were in it too.
-        let cached_bytes = element * g.sw * g.src_lanes();
+        // Pixels that lie apart share few sets of the L1 cache: as if what lies between were in it too. A 1x1 convolution, whose
+        // tiles have few taps and so few products to each of their sums, has larger chunks nevertheless.
+        let pointwise = g.kh * g.kw == 1;
+        let cached_columns = if pointwise { 1 } else { g.sw };
+        let cached_bytes = element * cached_columns * g.src_lanes();
         let pixel_bytes = element * vectors * g.lanes + cached_bytes * g.sh.min(g.kh);
-        let pixels = (chunk_bytes(g.lanes) / pixel_bytes).max(1);
+        let chunk_bytes = chunk_bytes(g.lanes) * if pointwise { 11 } else { 10 } / 10;
+        let pixels = (chunk_bytes / pixel_bytes).max(1);
         let chunk_columns = g.ow.div_ceil(g.ow.div_ceil(pixels));
         let chunk_rows = (pixels / g.ow).clamp(1, g.oh);
         let chunk_rows = g.oh.div_ceil(g.oh.div_ceil(chunk_rows));
