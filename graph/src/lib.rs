@@ -65,6 +65,6 @@ pub use placement::{
 };
 pub use shape::{Shape, WrongRank};
 pub use task::{
-    Dependency, Hazard, InPlace, SamplePart, Task, TaskGraph, TaskId, TaskKind, Tensor, TensorId,
-    TensorRole,
+    Dependency, Hazard, InPlace, SamplePart, ServiceOrder, Task, TaskGraph, TaskId, TaskKind,
+    Tensor, TensorId, TensorRole,
 };

@@ -3,7 +3,10 @@
 //! A task has one *instance* an iteration; three iterations can be on the board at once (the scheduler starts iteration
 //! `t + 2` only when `t` is complete, and `t + 1` may already release tasks of `t + 2`). An instance is posted with its
 //! number of blocks; workers claim blocks with one atomic add. Ready instances are bits in words ordered by priority, so
-//! looking for the most urgent one is a scan for the first set bit, oldest iteration first.
+//! looking for the most urgent one is a scan for the first set bit, oldest iteration first: through the urgent tasks of all
+//! iterations, then through those that can wait.
+
+use std::ops::Range;
 
 use crossbeam::utils::CachePadded;
 
@@ -41,6 +44,8 @@ type ReadyWords = CachePadded<[AtomicU64; WORDS_TOGETHER]>;
 #[derive(Debug)]
 pub(crate) struct Board {
     n_tasks: usize,
+    /// The positions of urgent tasks, and of those that can wait.
+    classes: [Range<usize>; 2],
     /// Words of ready bits of a slot.
     words: usize,
     /// All slots' words, each slot's in pieces of its own.
@@ -49,13 +54,15 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    pub(crate) fn new(n_tasks: usize) -> Self {
+    /// A board of tasks of which the first `urgent` are urgent.
+    pub(crate) fn new(n_tasks: usize, urgent: usize) -> Self {
         let words = n_tasks.div_ceil(64);
         let zero = || AtomicU64::new(0);
         let pieces = SLOTS * words.div_ceil(WORDS_TOGETHER);
         let ready = |_| CachePadded::new(std::array::from_fn(|_| zero()));
         let claims = (0..SLOTS * n_tasks).map(|_| CachePadded::new(zero())).collect();
-        Self { n_tasks, words, ready: (0..pieces).map(ready).collect(), claims }
+        let classes = [0..urgent, urgent..n_tasks];
+        Self { n_tasks, classes, words, ready: (0..pieces).map(ready).collect(), claims }
     }
 
     /// Makes an instance's blocks claimable. The caller is the only one who may post this place, and posts it again only
@@ -74,17 +81,19 @@ impl Board {
 
     /// Takes the next block of the most urgent ready instance; `oldest` is the oldest iteration's slot.
     pub(crate) fn claim(&self, oldest: usize) -> Option<Claim> {
-        for age in 0..SLOTS {
-            let slot = (oldest + age) % SLOTS;
-            for w in 0..self.words {
-                // Relaxed: a bit is a hint, `claim_block` decides; who must not miss one has it from `Sleep`.
-                let mut bits = self.word(slot, w).load(Ordering::Relaxed);
-                while bits != 0 {
-                    let position = w * 64 + bits.trailing_zeros() as usize;
-                    bits &= bits - 1;
-                    let place = Place { slot, position };
-                    if let Some(block) = self.claim_block(place) {
-                        return Some(Claim { place, block });
+        for class in &self.classes {
+            for age in 0..SLOTS {
+                let slot = (oldest + age) % SLOTS;
+                for w in words(class) {
+                    // Relaxed: a bit is a hint, `claim_block` decides; who must not miss one has it from `Sleep`.
+                    let mut bits = self.word(slot, w).load(Ordering::Relaxed) & mask(class, w);
+                    while bits != 0 {
+                        let position = w * 64 + bits.trailing_zeros() as usize;
+                        bits &= bits - 1;
+                        let place = Place { slot, position };
+                        if let Some(block) = self.claim_block(place) {
+                            return Some(Claim { place, block });
+                        }
                     }
                 }
             }
@@ -117,18 +126,18 @@ impl Board {
 
     /// True when a more urgent instance than the one at `place` is ready.
     pub(crate) fn has_more_urgent(&self, place: Place, oldest: usize) -> bool {
-        let age = (place.slot + SLOTS - oldest) % SLOTS;
-        (0..=age).any(|a| {
-            let slot = (oldest + a) % SLOTS;
-            let words = if a < age { self.words } else { place.position / 64 + 1 };
-            (0..words).any(|w| {
-                let mut bits = self.word(slot, w).load(Ordering::Relaxed);
-                if a == age && w == place.position / 64 {
-                    bits &= (1 << (place.position % 64)) - 1;
-                }
-                bits != 0
-            })
-        })
+        let own_age = (place.slot + SLOTS - oldest) % SLOTS;
+        let any = |age: usize, positions: Range<usize>| {
+            let slot = (oldest + age) % SLOTS;
+            words(&positions)
+                .any(|w| self.word(slot, w).load(Ordering::Relaxed) & mask(&positions, w) != 0)
+        };
+        let [urgent, waiting] = self.classes.clone();
+        let is_urgent = urgent.contains(&place.position);
+        let own = if is_urgent { urgent.clone() } else { waiting };
+        !is_urgent && (0..SLOTS).any(|age| any(age, urgent.clone()))
+            || (0..own_age).any(|age| any(age, own.clone()))
+            || any(own_age, own.start..place.position)
     }
 
     fn claim_word(&self, place: Place) -> &AtomicU64 {
@@ -146,6 +155,20 @@ impl Board {
     }
 }
 
+/// The words with bits of some positions.
+fn words(positions: &Range<usize>) -> Range<usize> {
+    positions.start / 64..positions.end.div_ceil(64)
+}
+
+/// The bits of some positions in a word that has any.
+fn mask(positions: &Range<usize>, word: usize) -> u64 {
+    let below = |position: usize| match position.saturating_sub(word * 64) {
+        0..64 => (1 << (position.saturating_sub(word * 64))) - 1,
+        _ => u64::MAX,
+    };
+    below(positions.end) & !below(positions.start)
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::BTreeSet;
@@ -160,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_oldest_iteration_comes_first_then_the_most_urgent_task() {
-        let board = Board::new(100);
+        let board = Board::new(100, 100);
         board.post(place(0, 3), 1);
         board.post(place(2, 70), 1);
         board.post(place(2, 9), 2);
@@ -172,7 +195,7 @@ mod tests {
 
     #[test]
     fn urgency_is_seen_across_slots_and_words() {
-        let board = Board::new(100);
+        let board = Board::new(100, 100);
         board.post(place(1, 80), 1);
         assert!(!board.has_more_urgent(place(1, 80), 1));
         assert!(board.has_more_urgent(place(1, 90), 1));
@@ -181,9 +204,34 @@ mod tests {
     }
 
     #[test]
+    fn what_can_wait_comes_after_what_is_urgent_in_any_iteration() {
+        for urgent in [1, 63, 64, 70] {
+            let board = Board::new(200, urgent);
+            let places = [place(0, 0), place(1, urgent - 1), place(0, urgent), place(1, 199)];
+            for &place in places.iter().rev() {
+                board.post(place, 1);
+            }
+            let order = std::iter::from_fn(|| {
+                let next = board.claim(0)?.place;
+                assert!(!board.has_more_urgent(next, 0), "{urgent}: {next:?}");
+                Some(next)
+            });
+            assert_eq!(order.collect::<Vec<_>>(), places, "{urgent}");
+        }
+    }
+
+    #[test]
+    fn what_can_wait_gives_way_to_the_next_iteration() {
+        let board = Board::new(200, 70);
+        board.post(place(1, 69), 1);
+        assert!(board.has_more_urgent(place(0, 70), 0));
+        assert!(!board.has_more_urgent(place(0, 69), 0));
+    }
+
+    #[test]
     fn tasks_of_all_words_are_found_in_order() {
         let n_tasks = 64 * (2 * WORDS_TOGETHER + 1);
-        let board = Board::new(n_tasks);
+        let board = Board::new(n_tasks, n_tasks);
         let positions: Vec<usize> = (0..n_tasks).rev().step_by(61).collect();
         for slot in [2, 0] {
             positions.iter().for_each(|&position| board.post(place(slot, position), 1));
@@ -198,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_block_is_claimed_once_through_many_postings() {
-        let board = Arc::new(Board::new(2));
+        let board = Arc::new(Board::new(2, 2));
         for round in 1..300 {
             let blocks = 1 + round % 7;
             board.post(place(round % SLOTS, round % 2), blocks);
@@ -246,7 +294,7 @@ mod models {
         fn new(blocks: u32) -> Self {
             let zero = || AtomicU32::new(0);
             Self {
-                board: Board::new(2),
+                board: Board::new(2, 2),
                 work: [zero(), zero()],
                 left: AtomicU32::new(blocks),
                 taken: [[zero(), zero()], [zero(), zero()]],

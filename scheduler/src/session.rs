@@ -82,7 +82,7 @@ impl Session {
         let n = program.n_tasks();
         let counters = || (0..SLOTS * n).map(|_| AtomicU32::new(0)).collect();
         let session = Self {
-            board: Board::new(n),
+            board: Board::new(n, program.urgent()),
             sleep: Sleep::new(),
             comm: comm.map(Arc::downgrade),
             recorder,

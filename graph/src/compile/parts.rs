@@ -161,6 +161,19 @@ mod tests {
     }
 
     #[test]
+    fn gradients_that_stay_here_can_wait_for_what_travels() {
+        let can_wait = |ranks| {
+            let plan = lenet(ranks, split_fc1());
+            let order = plan.tasks().service_order();
+            let names = order.tasks[order.urgent..].iter();
+            names.map(|id| plan.tasks().task(*id).name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(can_wait(1), [""; 0]);
+        // The other layers' gradients are sent to the other rank.
+        assert_eq!(can_wait(2), ["fc1.backward_weights+update"]);
+    }
+
+    #[test]
     fn a_part_is_fed_before_the_next_is_begun() {
         let plan = lenet(2, split_fc1());
         let path = |layer: &str, end: &str| {

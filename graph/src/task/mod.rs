@@ -13,3 +13,4 @@ mod priority;
 pub use access::{Tensor, TensorId, TensorRole};
 pub use graph::{Dependency, Hazard, InPlace, SamplePart, Task, TaskGraph, TaskId, TaskKind};
 pub(crate) use graph::{NewTask, TaskGraphBuilder};
+pub use priority::ServiceOrder;

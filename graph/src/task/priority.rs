@@ -5,7 +5,37 @@ use petgraph::graph::NodeIndex;
 use super::graph::{SamplePart, Task, TaskGraph, TaskId, TaskKind};
 use crate::cost::Platform;
 
+/// In which order ready tasks are served.
+#[derive(Debug, Clone)]
+pub struct ServiceOrder {
+    /// All tasks, the most urgent first.
+    pub tasks: Vec<TaskId>,
+    /// How many of them are urgent. The others can wait until the next iteration has nothing urgent to do either: nothing of
+    /// their own iteration waits for them, so they fill the gaps in which exchanges are waited for.
+    pub urgent: usize,
+}
+
 impl TaskGraph {
+    /// Urgent tasks before those that can wait, each by their critical paths; tasks of equal path in the order of the plan.
+    ///
+    /// With several ranks a weight gradient can wait whose parameters make their step here and are sent to nobody, as a split
+    /// layer's are: the next forward pass begins without the upper layers' gradients, and computes them while its
+    /// activations travel. On one rank nothing travels, and what is computed at once is read from the cache.
+    pub fn service_order(&self) -> ServiceOrder {
+        let exchanges = self.tasks().any(|task| task.kind.is_communication());
+        let can_wait = |id: TaskId| {
+            exchanges
+                && self.task(id).kind == TaskKind::BackwardWeights
+                && self.successors(id).all(|(_, dependency)| dependency.carried)
+        };
+        let mut order: Vec<(bool, TaskId)> =
+            self.tasks().map(|task| (can_wait(task.id), task.id)).collect();
+        let path = |id: TaskId| self.task(id).critical_path;
+        order.sort_by(|a, b| a.0.cmp(&b.0).then(path(b.1).total_cmp(&path(a.1))));
+        let urgent = order.iter().filter(|(can_wait, _)| !can_wait).count();
+        ServiceOrder { tasks: order.into_iter().map(|(_, id)| id).collect(), urgent }
+    }
+
     /// Sets every task's critical path: its own time plus the longest chain behind it, over this iteration and
     /// the next one, so that an update whose forward comes first is served first.
     ///

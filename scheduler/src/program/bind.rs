@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockstep_comm::Exchange;
 use lockstep_graph::{
-    MemoryPlan, Mesh, Plan, Price, SamplePart, TaskId, TaskKind, TensorId, TensorRole,
+    MemoryPlan, Mesh, Plan, Price, SamplePart, ServiceOrder, TaskId, TaskKind, TensorId, TensorRole,
 };
 use lockstep_ops::Arena;
 
@@ -73,8 +73,9 @@ pub struct Program {
     pub(super) tasks: Vec<BoundTask>,
     links: Vec<Links>,
     sources: Vec<TaskId>,
-    /// Tasks in order of priority, and the inverse.
+    /// Tasks in order of service, how many of them are urgent, and the inverse.
     by_priority: Vec<TaskId>,
+    urgent: usize,
     position: Vec<usize>,
     scratch_len: usize,
     memory: MemoryPlan,
@@ -127,10 +128,7 @@ impl Program {
         first_id: u32,
     ) -> Result<Self, ScheduleError> {
         let (links, sources) = links(plan.tasks());
-        let mut by_priority: Vec<TaskId> = plan.tasks().tasks().map(|t| t.id).collect();
-        let path = |id: &TaskId| plan.tasks().task(*id).critical_path;
-        // Stable: tasks of equal path keep the order of the plan.
-        by_priority.sort_by(|a, b| path(b).total_cmp(&path(a)));
+        let ServiceOrder { tasks: by_priority, urgent } = plan.tasks().service_order();
         let mut position = vec![0; by_priority.len()];
         for (p, id) in by_priority.iter().enumerate() {
             position[id.index()] = p;
@@ -142,6 +140,7 @@ impl Program {
             links,
             sources,
             by_priority,
+            urgent,
             position,
             scratch_len: 0,
             memory,
@@ -280,6 +279,11 @@ impl Program {
 
     pub(crate) fn task_at(&self, position: usize) -> TaskId {
         self.by_priority[position]
+    }
+
+    /// How many positions are of urgent tasks.
+    pub(crate) fn urgent(&self) -> usize {
+        self.urgent
     }
 
     pub(crate) fn position(&self, id: TaskId) -> usize {

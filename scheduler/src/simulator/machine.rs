@@ -44,10 +44,12 @@ pub(super) struct Machine<'a> {
     platform: Platform,
     counts: Counts,
     link: Link,
-    /// By task: its place when ready tasks are sorted by their critical paths.
+    /// By task: its place in the order of service.
     position: Vec<usize>,
-    /// Ready compute tasks by iteration and position, with the seconds that are left of each.
-    ready: BTreeMap<(u64, usize), (TaskId, f64)>,
+    /// Tasks from this position on wait for urgent ones of all iterations.
+    urgent: usize,
+    /// Ready compute tasks by whether they can wait, iteration and position, with the seconds that are left of each.
+    ready: BTreeMap<(bool, u64, usize), (TaskId, f64)>,
     clock: Clock,
     /// Since when the workers wait, and the layer whose exchange was over last.
     idle: f64,
@@ -59,12 +61,9 @@ pub(super) struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     pub(super) fn new(graph: &'a TaskGraph, options: &SimulatorOptions) -> Self {
-        let mut by_priority: Vec<TaskId> = graph.tasks().map(|task| task.id).collect();
-        let path = |id: &TaskId| graph.task(*id).critical_path;
-        // Stable: tasks of equal path keep the order of the plan.
-        by_priority.sort_by(|a, b| path(b).total_cmp(&path(a)));
-        let mut position = vec![0; by_priority.len()];
-        for (place, id) in by_priority.iter().enumerate() {
+        let order = graph.service_order();
+        let mut position = vec![0; order.tasks.len()];
+        for (place, id) in order.tasks.iter().enumerate() {
             position[id.index()] = place;
         }
         let layers = graph.tasks().map(|task| task.layer.index() + 1).max().unwrap_or(0);
@@ -74,6 +73,7 @@ impl<'a> Machine<'a> {
             counts: Counts::new(graph),
             link: Link::new(options),
             position,
+            urgent: order.urgent,
             ready: BTreeMap::new(),
             clock: Clock::zero(layers),
             idle: 0.0,
@@ -109,7 +109,8 @@ impl<'a> Machine<'a> {
                 // What the workers waited for: the exchange that was over last released this task.
                 self.clock.layers[self.last_exchange].exposed += std::mem::take(&mut self.idle);
             }
-            let place = (instance.iteration, self.position[instance.task.index()]);
+            let position = self.position[instance.task.index()];
+            let place = (position >= self.urgent, instance.iteration, position);
             self.ready.insert(place, (instance.task, self.platform.seconds(&task.price)));
         }
     }
@@ -132,12 +133,12 @@ impl<'a> Machine<'a> {
             self.idle += seconds;
         }
         let mut done = Vec::new();
-        if let Some(((iteration, position), task, left)) = computing {
+        if let Some((place, task, left)) = computing {
             if left <= seconds {
-                self.ready.remove(&(iteration, position));
-                done.push(Instance { iteration, task });
+                self.ready.remove(&place);
+                done.push(Instance { iteration: place.1, task });
             } else {
-                self.ready.insert((iteration, position), (task, left - seconds));
+                self.ready.insert(place, (task, left - seconds));
             }
         }
         if let Some(ended) = self.link.pass(seconds) {

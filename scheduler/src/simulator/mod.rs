@@ -2,7 +2,7 @@
 //!
 //! One rank of a symmetric job is simulated: all others do the same at the same time, so an exchange begins when this rank
 //! submits it. The policy is the scheduler's own: the same dependency counts, at most two incomplete iterations, ready tasks
-//! by the oldest iteration and then the longest critical path, exchanges by the same urgency as the communication thread is told.
+//! urgent before those that can wait, by the oldest iteration and then the longest critical path, exchanges by the same urgency as the communication thread is told.
 //!
 //! What is simpler than in a run:
 //! - The workers of a rank are one server that works at the platform's speed. A more urgent task interrupts at once, where
