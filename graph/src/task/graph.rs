@@ -156,7 +156,8 @@ pub struct Task {
     /// What it costs one rank.
     pub price: Price,
     /// Seconds, by price, from this task's start to the end of the longest chain that hangs on it, the next
-    /// iteration's forward pass included. Ready tasks are served longest chain first.
+    /// iteration's forward pass included. Ready tasks are served longest chain first, but for those that
+    /// [can wait](TaskGraph::service_order).
     pub critical_path: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Critical paths: how long a chain of work hangs on each task.
+//! Critical paths: how long a chain of work hangs on each task; and the order in which ready tasks are served.
 
 use petgraph::graph::NodeIndex;
 

@@ -20,11 +20,6 @@ pub(crate) const fn tile_rows(lanes: usize) -> usize {
 const _: () = assert!(tile_rows(16) * VECTORS + VECTORS < 32);
 const _: () = assert!(tile_rows(8) * VECTORS + VECTORS < 16);
 
-/// The most terms of a sum that are added up before the next tile comes (KC), where sums lie in scratch: with AVX-512 the
-/// panel of vectors, 24 KiB, and the rows of a tile, 9 KiB, fit a first-level cache of 48 KiB together; with AVX2, half as
-/// much. Measured on both: 256 is 2 to 6 % slower, 128 as fast or slower.
-pub(super) const DEPTH: usize = 192;
-
 /// Cuts `0..len` into panels of about the same depth, at most `limit`, whole numbers of groups; one empty panel if there is
 /// nothing, so that sums of no terms are written too.
 pub(super) fn panels(len: usize, limit: usize) -> impl Iterator<Item = Range<usize>> + Clone {

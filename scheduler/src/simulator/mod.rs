@@ -1,8 +1,9 @@
 //! Runs a task graph in virtual time: what an iteration will take, and how much of the exchange the computation hides.
 //!
 //! One rank of a symmetric job is simulated: all others do the same at the same time, so an exchange begins when this rank
-//! submits it. The policy is the scheduler's own: the same dependency counts, at most two incomplete iterations, ready tasks
-//! urgent before those that can wait, by the oldest iteration and then the longest critical path, exchanges by the same urgency as the communication thread is told.
+//! submits it. The policy is the scheduler's own: the same dependency counts, at most two incomplete iterations, urgent
+//! tasks before those that can wait, each by the oldest iteration and then the longest critical path, exchanges by the same urgency as the
+//! communication thread is told.
 //!
 //! What is simpler than in a run:
 //! - The workers of a rank are one server that works at the platform's speed. A more urgent task interrupts at once, where
