@@ -11,7 +11,8 @@
 //! ([`Fusion`](super::Fusion)), that task writes the gradient of the function's input, and the activation layer only
 //! passes it on.
 
-use super::lowering::{Lowering, Operands, VALUE_BYTES};
+use super::lowering::{Lowering, VALUE_BYTES};
+use super::operands::Operands;
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind, Statistics};
 use crate::task::{SamplePart, TaskKind, TensorId, TensorRole};
@@ -256,16 +257,22 @@ impl Lowering<'_> {
         let output = self.activation(layer.id);
         let parameters = self.parameters_of(layer.id);
         let mut reads = vec![gradient];
-        let mut in_place = false;
+        // The operand whose place the gradient may take.
+        let mut gives_way = None;
         match &layer.kind {
             LayerKind::Conv2d(_) => reads.push(self.pack_weights(layer)),
             LayerKind::Linear(_) => reads.extend(parameters),
             LayerKind::Relu | LayerKind::Sigmoid | LayerKind::Tanh => {
                 reads.push(output);
-                in_place = true;
+                gives_way = Some(gradient);
             }
-            LayerKind::Dropout(_) => in_place = true,
-            LayerKind::MaxPool(_) | LayerKind::Lrn(_) => reads.push(source),
+            LayerKind::Dropout(_) => gives_way = Some(gradient),
+            LayerKind::MaxPool(pool) => {
+                reads.push(source);
+                let input = self.network.layer(layer.inputs[0]);
+                gives_way = pool.tiles(input.shape, layer.shape).then_some(source);
+            }
+            LayerKind::Lrn(_) => reads.push(source),
             LayerKind::BatchNorm(norm) => {
                 let local = sums.expect("batch normalization has gradient sums");
                 let gathered = if self.options.reproducible {
@@ -295,8 +302,8 @@ impl Lowering<'_> {
             writes.push(self.operand_gradient(layer, input, folded));
         }
         let mut operands = Operands::new(reads, writes.iter().copied());
-        if in_place {
-            operands = operands.in_place();
+        if let Some(operand) = gives_way {
+            operands = operands.in_place_of(operand);
         }
         let price = self.forward_price(layer);
         self.emit_parts(layer, TaskKind::BackwardData, operands, price);

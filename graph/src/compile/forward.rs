@@ -1,6 +1,7 @@
 //! The forward pass and the loss, as tasks.
 
-use super::lowering::{LOSS_STATISTICS, Lowering, METRICS, Operands, VALUE_BYTES};
+use super::lowering::{LOSS_STATISTICS, Lowering, METRICS, VALUE_BYTES};
+use super::operands::Operands;
 use super::winograd::{WinogradTile, tile_of};
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind, Statistics};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::fusion::Fusion;
 use super::meshes::{Meshes, is_splittable};
+use super::operands::Operands;
 use super::plan::{Mode, PlanOptions, REPRODUCIBLE_SLICES};
 use super::updates::Pending;
 use crate::cost::Price;
@@ -11,8 +12,7 @@ use crate::layer::{Layer, LayerId, Param, Statistics};
 use crate::network::Network;
 use crate::placement::{Extent, Mesh, Placement, redistribution};
 use crate::task::{
-    InPlace, NewTask, SamplePart, TaskGraph, TaskGraphBuilder, TaskKind, Tensor, TensorId,
-    TensorRole,
+    NewTask, SamplePart, TaskGraph, TaskGraphBuilder, TaskKind, Tensor, TensorId, TensorRole,
 };
 
 /// Bytes of one value.
@@ -385,9 +385,9 @@ impl<'a> Lowering<'a> {
         operands: Operands,
         price: Price,
     ) {
-        let Operands { reads, writes, .. } = operands;
+        let Operands { reads, writes, in_place } = operands;
         let name = format!("{name} {}/{}", part.index + 1, part.of);
-        let (layer, part, in_place) = (layer.id, Some(part), None);
+        let (layer, part) = (layer.id, Some(part));
         self.builder.task(NewTask { kind, layer, name, reads, writes, part, in_place, price });
     }
 
@@ -469,32 +469,5 @@ impl<'a> Lowering<'a> {
             price,
         );
         gathered
-    }
-}
-
-/// The tensors of a task.
-#[derive(Debug, Clone)]
-pub(super) struct Operands {
-    reads: Vec<TensorId>,
-    writes: Vec<TensorId>,
-    in_place: Option<InPlace>,
-}
-
-impl Operands {
-    pub(super) fn new(
-        reads: impl IntoIterator<Item = TensorId>,
-        writes: impl IntoIterator<Item = TensorId>,
-    ) -> Self {
-        Self {
-            reads: reads.into_iter().collect(),
-            writes: writes.into_iter().collect(),
-            in_place: None,
-        }
-    }
-
-    /// The first result may take the place of the first operand.
-    pub(super) fn in_place(mut self) -> Self {
-        self.in_place = Some(InPlace { source: self.reads[0], result: self.writes[0] });
-        self
     }
 }

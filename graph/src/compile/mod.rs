@@ -7,6 +7,7 @@ mod fusion;
 mod lowering;
 mod meshes;
 mod mesh_classes;
+mod operands;
 mod parts;
 mod plan;
 mod strategy;

@@ -4,7 +4,8 @@
 //! strip, a part-broadcast of their parameters. Where gradients are clipped, all updates wait for the norm of all gradients.
 
 use super::bundles::{Bundle, Gradient, bundles};
-use super::lowering::{Lowering, Operands, SQUARES, VALUE_BYTES};
+use super::lowering::{Lowering, SQUARES, VALUE_BYTES};
+use super::operands::Operands;
 use super::plan::Mode;
 use crate::cost::Price;
 use crate::layer::{Layer, LayerId, LayerKind};

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::window::{HeightWidth, Window};
+use crate::shape::Shape;
 
 /// Settings of max pooling, and of average pooling but for its divisor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,6 +37,15 @@ impl Pool {
     pub fn pad(mut self, pad: impl Into<HeightWidth>) -> Self {
         self.window.pad = pad.into().into();
         self
+    }
+
+    /// Whether windows lie side by side from the first pixel on, none cut off, given the shapes of input and output: each input has
+    /// at most one.
+    pub(crate) fn tiles(&self, src: Shape, dst: Shape) -> bool {
+        let Window { kernel, stride, pad } = self.window;
+        let ((_, h, w), (_, rows, columns)) = (src.maps(), dst.maps());
+        let whole = rows * kernel.0 <= h && columns * kernel.1 <= w;
+        kernel == stride && pad == (0, 0) && whole
     }
 
     /// Rounds the output size up.

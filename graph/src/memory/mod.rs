@@ -187,9 +187,15 @@ fn slots(graph: &TaskGraph, lens: &[usize], ancestors: &Ancestors) -> Vec<Slot> 
         }
         let (from, to) = (slots[source].as_ref(), slots[result].as_ref());
         let (Some(from), Some(to)) = (from, to) else { continue };
-        let dies_here = from.users.iter().all(|&u| u == task.id || ancestors.is_before(u, task.id));
-        let read_once = task.reads.iter().filter(|&&t| t == pair.source).count() == 1;
-        let starts_here = to.writers[0] == task.id && task.part.is_none();
+        // With the tasks that work on other parts of the samples, in no order among them.
+        let here: Vec<&Task> = graph.tasks().filter(|t| t.in_place == task.in_place).collect();
+        let is_here = |&id: &TaskId| here.iter().any(|t| t.id == id);
+        let before = |&u: &TaskId| here.iter().all(|t| ancestors.is_before(u, t.id));
+        let after = |&u: &TaskId| here.iter().all(|t| ancestors.is_before(t.id, u));
+        let dies_here = from.users.iter().all(|u| is_here(u) || before(u));
+        let reads = |t: &Task| t.reads.iter().filter(|&&read| read == pair.source).count();
+        let read_once = here.iter().all(|t| reads(t) == 1);
+        let starts_here = to.writers.iter().all(|w| is_here(w) || after(w));
         if from.len != to.len || !dies_here || !read_once || !starts_here {
             continue;
         }

@@ -1,8 +1,8 @@
 //! Max pooling: the largest value of each window, and the way back to it.
 //!
 //! Windows of 2x2 and 3x3 that lie inside the map are computed with loops of constant length; those that are cut off by
-//! the border, and all others, by loops over ranges. Where such windows tile the map, the way back takes each row of them
-//! once: gradients are not added to zeros, and the slope of an activation is in the same pass.
+//! the border, and all others, by loops over ranges. Where windows tile the map, the way back takes each row of them
+//! once, in the memory of the input: each value gives way to its gradient, times the slope of an activation if there is one.
 
 use std::ops::Range;
 
@@ -92,7 +92,8 @@ impl Forward<'_> {
 
 pub(super) struct Backward<'a> {
     pub(super) activation: Option<ActivationKind>,
-    pub(super) input: &'a [f32],
+    /// `None`: the gradient's memory holds it, and windows tile the map.
+    pub(super) input: Option<&'a [f32]>,
     pub(super) diff: Planes<'a>,
 }
 
@@ -112,17 +113,23 @@ impl Kernel for Backward<'_> {
 impl Backward<'_> {
     #[inline(always)]
     fn planes<S: Simd, const K: usize>(self, simd: S) {
-        let Planes { geometry, src: diff_dst, dst: diff_src } = self.diff;
+        let Self { activation, input, diff: Planes { geometry, src: diff_dst, dst: diff_src } } =
+            self;
         let input_len = geometry.rows.outputs.len() * geometry.iw * S::LANES;
         let output_len = geometry.rows.inputs.len() * geometry.ow * S::LANES;
-        for ((input, diff_dst), diff_src) in self
-            .input
-            .chunks_exact(input_len)
-            .zip(diff_dst.chunks_exact(output_len))
-            .zip(diff_src.chunks_exact_mut(input_len))
-        {
-            let plane = Plane { geometry, activation: self.activation, input, diff_src };
-            plane.scatter::<S, K>(simd, diff_dst);
+        let diffs = diff_dst.chunks_exact(output_len).zip(diff_src.chunks_exact_mut(input_len));
+        for (plane, (diff_dst, diff_src)) in diffs.enumerate() {
+            let input = input.map(|input| &input[plane * input_len..(plane + 1) * input_len]);
+            match input {
+                Some(input) if !geometry.tiled => {
+                    let plane = Plane { geometry, activation, input, diff_src };
+                    plane.scatter::<S, K>(simd, diff_dst);
+                }
+                input => {
+                    let plane = TiledPlane { geometry, activation, input, plane: diff_src };
+                    plane.spread::<S, K>(simd, diff_dst);
+                }
+            }
         }
     }
 }
@@ -151,31 +158,21 @@ impl Plane<'_> {
         for (oy, (y, diff_dst)) in
             rows.inputs.iter().zip(diff_dst.chunks_exact(ow * lanes)).enumerate()
         {
-            let at = y.start * row_len..y.end * row_len;
-            let tiled = TiledRow { iw: *iw, input: &input[at.clone()], diff: &mut diff_src[at] };
-            if K > 0
-                && geometry.tiled
-                && y.len() == K
-                && tiled.spread::<S, K>(simd, activation, diff_dst)
-            {
-                (zeroed, complete) = (y.end, y.end);
-            } else {
-                for row in zeroed..y.end {
-                    let at = row * row_len..(row + 1) * row_len;
-                    diff_src[at.clone()].fill(0.0);
-                    if K > 0 && has_nan(simd, &input[at]) {
-                        numbers_from = row + 1;
-                    }
+            for row in zeroed..y.end {
+                let at = row * row_len..(row + 1) * row_len;
+                diff_src[at.clone()].fill(0.0);
+                if K > 0 && has_nan(simd, &input[at]) {
+                    numbers_from = row + 1;
                 }
-                zeroed = zeroed.max(y.end);
-                let are_numbers = numbers_from <= y.start;
-                for (x, diff) in cols.inputs.iter().zip(diff_dst.chunks_exact(lanes)) {
-                    let (window, diff) = (Window { y, x }, simd.load(diff));
-                    if are_numbers && window.is_whole::<K>() {
-                        scatter_numbers::<S, K>(simd, &window, *iw, input, diff, diff_src);
-                    } else {
-                        scatter_window(simd, &window, *iw, input, diff, diff_src);
-                    }
+            }
+            zeroed = zeroed.max(y.end);
+            let are_numbers = numbers_from <= y.start;
+            for (x, diff) in cols.inputs.iter().zip(diff_dst.chunks_exact(lanes)) {
+                let (window, diff) = (Window { y, x }, simd.load(diff));
+                if are_numbers && window.is_whole::<K>() {
+                    scatter_numbers::<S, K>(simd, &window, *iw, input, diff, diff_src);
+                } else {
+                    scatter_window(simd, &window, *iw, input, diff, diff_src);
                 }
             }
             let done = rows.outputs[complete..].iter().take_while(|outputs| outputs.end <= oy + 1);
@@ -194,64 +191,123 @@ impl Plane<'_> {
     }
 }
 
-/// The lines under one row of windows that tile them, but for what is left on the right.
+/// One plane that whole windows tile: what they leave over is on the right and below.
+struct TiledPlane<'a> {
+    geometry: &'a Geometry,
+    activation: Option<ActivationKind>,
+    /// `None`: `plane` holds it.
+    input: Option<&'a [f32]>,
+    plane: &'a mut [f32],
+}
+
+impl TiledPlane<'_> {
+    /// Replaces each input by its gradient, times the slope at the input. A row of windows is copied first where the input lies
+    /// elsewhere, and then in the cache.
+    #[inline(always)]
+    fn spread<S: Simd, const K: usize>(self, simd: S, diff_dst: &[f32]) {
+        let TiledPlane { geometry: Geometry { kernel, iw, ow, .. }, activation, .. } = self;
+        let window = if K > 0 { (K, K) } else { *kernel };
+        let (row_len, lines_len) = (iw * S::LANES, window.0 * iw * S::LANES);
+        let mut done = 0;
+        for diff_dst in diff_dst.chunks_exact(ow * S::LANES) {
+            let lines = &mut self.plane[done..done + lines_len];
+            if let Some(input) = self.input {
+                lines.copy_from_slice(&input[done..done + lines_len]);
+            }
+            let are_numbers = !has_nan(simd, lines);
+            let mut row = TiledRow { lines, row_len, window, activation };
+            if are_numbers {
+                row.spread(simd, diff_dst, largest_number, first_largest);
+            } else {
+                row.spread(simd, diff_dst, S::max, first_largest_or_nan);
+            }
+            done += lines_len;
+        }
+        if let Some(input) = self.input {
+            self.plane[done..].copy_from_slice(&input[done..]);
+        }
+        no_gradient(simd, activation, &mut self.plane[done..]);
+    }
+}
+
+/// The lines under one row of windows.
 struct TiledRow<'a> {
-    /// Pixels of a line.
-    iw: usize,
-    input: &'a [f32],
-    diff: &'a mut [f32],
+    lines: &'a mut [f32],
+    row_len: usize,
+    /// Rows and columns of a window.
+    window: (usize, usize),
+    activation: Option<ActivationKind>,
 }
 
 impl TiledRow<'_> {
-    /// Writes the gradients of a row of windows, each times the slope at its input. `false`, and nothing of use, if an input
-    /// is NaN or infinite.
+    /// `larger` finds the largest of a window; `share` says what a value gets of the gradient that is left, and what then is left.
     #[inline(always)]
-    fn spread<S: Simd, const K: usize>(
-        self,
+    fn spread<S: Simd>(
+        &mut self,
         simd: S,
-        activation: Option<ActivationKind>,
         diff_dst: &[f32],
-    ) -> bool {
-        let TiledRow { iw, input, diff: diff_src } = self;
-        let (lanes, zero) = (S::LANES, simd.zero());
-        let mut not_numbers = [zero; K];
+        larger: impl Fn(S, S::F32, S::F32) -> S::F32,
+        share: impl Fn(S, [S::F32; 3]) -> [S::F32; 2],
+    ) {
+        let (lanes, (rows, columns)) = (S::LANES, self.window);
         for (window, diff) in diff_dst.chunks_exact(lanes).enumerate() {
-            let first = window * K * lanes;
-            let mut values = [[zero; K]; K];
+            let at = |row: usize| row * self.row_len + window * columns * lanes;
             let mut max = simd.splat(f32::NEG_INFINITY);
-            for row in 0..K {
-                let pixels = &input[row * iw * lanes + first..][..K * lanes];
-                for column in 0..K {
-                    let value = simd.load(&pixels[column * lanes..]);
-                    values[row][column] = value;
-                    max = simd.select_gt(value, max, value, max);
-                    not_numbers[column] = simd.mul_add(value, zero, not_numbers[column]);
+            for row in 0..rows {
+                let pixels = &self.lines[at(row)..at(row) + columns * lanes];
+                for column in 0..columns {
+                    max = larger(simd, simd.load(&pixels[column * lanes..]), max);
                 }
             }
             let mut left = simd.load(diff);
-            for row in 0..K {
-                let diffs = &mut diff_src[row * iw * lanes + first..][..K * lanes];
-                for column in 0..K {
-                    let value = values[row][column];
-                    let here = simd.select_gt(max, value, zero, left);
-                    left = simd.select_gt(max, value, left, zero);
-                    simd.store(&mut diffs[column * lanes..], slope(simd, activation, value, here));
+            for row in 0..rows {
+                let pixels = &mut self.lines[at(row)..at(row) + columns * lanes];
+                for column in 0..columns {
+                    let pixel = &mut pixels[column * lanes..(column + 1) * lanes];
+                    let value = simd.load(pixel);
+                    let [here, rest] = share(simd, [max, value, left]);
+                    left = rest;
+                    simd.store(pixel, slope(simd, self.activation, value, here));
                 }
             }
         }
-        let covered = diff_dst.len() * K;
-        for (input, diff_src) in
-            input.chunks_exact(iw * lanes).zip(diff_src.chunks_exact_mut(iw * lanes))
-        {
-            let outside = input[covered..]
-                .chunks_exact(lanes)
-                .zip(diff_src[covered..].chunks_exact_mut(lanes));
-            for (value, diff) in outside {
-                simd.store(diff, slope(simd, activation, simd.load(value), zero));
-            }
+        let covered = diff_dst.len() * columns;
+        for line in self.lines.chunks_exact_mut(self.row_len) {
+            no_gradient(simd, self.activation, &mut line[covered..]);
         }
-        let sum = not_numbers.into_iter().fold(zero, |sum, each| simd.add(sum, each));
-        !simd.reduce_add(sum).is_nan()
+    }
+}
+
+/// The larger of two numbers.
+#[inline(always)]
+fn largest_number<S: Simd>(simd: S, a: S::F32, b: S::F32) -> S::F32 {
+    // Of numbers, this is the one instruction.
+    simd.select_gt(a, b, a, b)
+}
+
+/// Of a maximum, a value that is no larger, and the gradient that is left, all numbers: what the value gets, and what is left then.
+#[inline(always)]
+fn first_largest<S: Simd>(simd: S, [max, value, left]: [S::F32; 3]) -> [S::F32; 2] {
+    // No value exceeds the maximum, so where it is not below it, this is the maximum.
+    [simd.select_gt(max, value, simd.zero(), left), simd.select_gt(max, value, left, simd.zero())]
+}
+
+/// As for numbers; where the maximum is NaN, it is the first NaN.
+#[inline(always)]
+fn first_largest_or_nan<S: Simd>(simd: S, [max, value, left]: [S::F32; 3]) -> [S::F32; 2] {
+    let zero = simd.zero();
+    let [here, rest] = first_largest(simd, [max, value, left]);
+    let here_if_nan = simd.select_unordered(value, left, zero);
+    let rest_if_nan = simd.select_unordered(value, zero, left);
+    [simd.select_unordered(max, here_if_nan, here), simd.select_unordered(max, rest_if_nan, rest)]
+}
+
+/// Replaces inputs that no window holds by their gradient: zero, times the slope.
+#[inline(always)]
+fn no_gradient<S: Simd>(simd: S, activation: Option<ActivationKind>, values: &mut [f32]) {
+    for value in values.chunks_exact_mut(S::LANES) {
+        let diff = slope(simd, activation, simd.load(value), simd.zero());
+        simd.store(value, diff);
     }
 }
 
@@ -297,18 +353,15 @@ fn scatter_numbers<S: Simd, const K: usize>(
         for column in 0..K {
             let value = simd.load(&pixels[column * lanes..]);
             values[row][column] = value;
-            // Of numbers, this is the one instruction.
-            max = simd.select_gt(value, max, value, max);
+            max = largest_number(simd, value, max);
         }
     }
-    let (zero, mut left) = (simd.zero(), diff);
+    let mut left = diff;
     for row in 0..K {
         let diffs = &mut diff_src[window.whole_columns::<K>(row, iw, lanes)];
         for column in 0..K {
-            let value = values[row][column];
-            // No value exceeds the maximum, so where it is not below it, this is the maximum.
-            let here = simd.select_gt(max, value, zero, left);
-            left = simd.select_gt(max, value, left, zero);
+            let [here, rest] = first_largest(simd, [max, values[row][column], left]);
+            left = rest;
             let diff = &mut diffs[column * lanes..(column + 1) * lanes];
             simd.store(diff, simd.add(simd.load(diff), here));
         }
@@ -325,7 +378,6 @@ fn scatter_window<S: Simd>(
     diff: S::F32,
     diff_src: &mut [f32],
 ) {
-    let zero = simd.zero();
     let max = window.max::<S, 0>(simd, input, iw);
     // The gradient of the lanes whose maximum has not been met yet.
     let mut left = diff;
@@ -333,13 +385,9 @@ fn scatter_window<S: Simd>(
         let columns = window.columns(y, iw, S::LANES);
         let pixels = input[columns.clone()].chunks_exact(S::LANES);
         for (pixel, diff) in pixels.zip(diff_src[columns].chunks_exact_mut(S::LANES)) {
-            let value = simd.load(pixel);
-            // As for numbers; where the maximum is NaN, it is the first NaN.
-            let if_nan = simd.select_unordered(value, left, zero);
-            let here = simd.select_unordered(max, if_nan, simd.select_gt(max, value, zero, left));
+            let [here, rest] = first_largest_or_nan(simd, [max, simd.load(pixel), left]);
+            left = rest;
             simd.store(diff, simd.add(simd.load(diff), here));
-            let if_nan = simd.select_unordered(value, zero, left);
-            left = simd.select_unordered(max, if_nan, simd.select_gt(max, value, left, zero));
         }
     }
 }

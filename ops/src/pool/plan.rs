@@ -61,7 +61,7 @@ pub(super) struct Geometry {
     pub(super) cols: Axis,
     /// Rows and columns of a window.
     pub(super) kernel: (usize, usize),
-    /// Whether windows lie side by side from the first pixel on, none cut off on the right: each input has at most one.
+    /// Whether windows lie side by side from the first pixel on, none cut off: each input has at most one.
     pub(super) tiled: bool,
     pub(super) iw: usize,
     pub(super) ow: usize,
@@ -85,8 +85,9 @@ pub struct PoolForward<'a> {
 pub struct PoolBackward<'a> {
     /// Samples.
     pub mb: usize,
-    /// The input of the forward pass, from which the maxima are found again. An average reads it only where it is the
-    /// value of an [activation](PoolDesc::src_activation); otherwise it is not needed.
+    /// The input of the forward pass, from which the maxima are found again. `None` if `diff_src` holds it, which is for maxima of
+    /// windows that [tile](Pool::is_tiled) the map. An average reads it only where it is the value of an
+    /// [activation](PoolDesc::src_activation); otherwise it is not needed.
     pub src: Option<&'a [f32]>,
     /// The gradient of the output.
     pub diff_dst: &'a [f32],
@@ -108,6 +109,7 @@ impl Pool {
         let rows = Axis::new(desc.vertical(), maps.h);
         let cols = Axis::new(desc.horizontal(), maps.w);
         let tiled = (desc.sh, desc.sw, desc.ph, desc.pw) == (desc.kh, desc.kw, 0, 0)
+            && rows.inputs.iter().all(|y| y.len() == desc.kh)
             && cols.inputs.iter().all(|x| x.len() == desc.kw);
         let inverse = inverse_counts(desc.kind, &rows, &cols);
         let plane_bytes = size_of::<f32>() * (plane_len(src) + plane_len(dst));
@@ -137,6 +139,12 @@ impl Pool {
     /// The shape of the output.
     pub fn dst_maps(&self) -> Maps {
         self.dst.maps
+    }
+
+    /// Whether windows lie side by side from the first pixel on, none cut off. Each input then has one window at most, and the
+    /// gradient of a maximum can take its place.
+    pub fn is_tiled(&self) -> bool {
+        self.geometry.tiled
     }
 
     /// The number of blocks of the forward pass.
@@ -191,12 +199,15 @@ impl Pool {
             dst: diff_src.tile(inputs.clone()),
         };
         let (is_max, activation) = (self.desc.kind == PoolKind::Max, self.desc.src_activation);
-        let needed = if is_max || activation.is_some() { self.src.len(mb) } else { 0 };
+        let in_place = is_max && self.geometry.tiled && src.is_none();
+        let needed = (is_max || activation.is_some()) && !in_place;
+        let needed = if needed { self.src.len(mb) } else { 0 };
         expect_len("pool backward", "src", src.map_or(0, <[f32]>::len), needed);
-        let input = src.map_or(&[][..], |src| &src[inputs]);
+        let input = src.map(|src| &src[inputs]);
         if is_max {
             self.isa.dispatch(max::Backward { activation, input, diff: kernel });
         } else {
+            let input = input.unwrap_or_default();
             self.isa.dispatch(average::Backward { activation, input, diff: kernel });
         }
     }

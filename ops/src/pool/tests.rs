@@ -31,6 +31,19 @@ fn backward(desc: PoolDesc, isa: Isa, src: &[f32], diff_dst: &[f32]) -> Vec<f32>
     unblock(&diff_src, desc.src(), isa)
 }
 
+/// The gradient of a maximum, in the memory that holds the input.
+fn backward_in_place(desc: PoolDesc, isa: Isa, src: &[f32], diff_dst: &[f32]) -> Vec<f32> {
+    let pool = Pool::new(desc, isa).unwrap();
+    let mb = src.len() / desc.src().len();
+    let mut diff_src = block(src, desc.src(), isa);
+    let diff_dst = block(diff_dst, pool.dst_maps(), isa);
+    for block in 0..pool.backward_blocks(mb) {
+        let diff_src = diff_src.as_mut_slice().into();
+        pool.backward(block, PoolBackward { mb, src: None, diff_dst: &diff_dst, diff_src });
+    }
+    unblock(&diff_src, desc.src(), isa)
+}
+
 fn square(kind: PoolKind, size: usize, k: usize, s: usize, pad: usize) -> PoolDesc {
     let (ih, iw) = (size, size);
     let (kh, kw, sh, sw, ph, pw) = (k, k, s, s, pad, pad);
@@ -141,15 +154,27 @@ fn windows_that_tile_the_map_leave_what_is_over_on_the_right_and_below() {
     for (k, size) in [(2, 7), (2, 8), (3, 10), (3, 9)] {
         let desc = PoolDesc { c: 20, ..square(PoolKind::Max, size, k, k, 0) };
         let mut src = random.integers(2 * desc.src().len(), 2);
-        // Rows of windows with one of these are taken again, window by window.
         src[size + 1] = f32::NAN;
         src[desc.src().len() - 1] = f32::INFINITY;
         let diff_dst = random.integers(2 * desc.dst().unwrap().len(), 4);
         let want = reference::backward(&desc, 2, &src, &diff_dst);
         on_every_isa(|isa| {
+            assert!(Pool::new(desc, isa).unwrap().is_tiled());
             assert_eq!(backward(desc, isa, &src, &diff_dst), want, "{k} x {k} of {size}");
+            let in_place = backward_in_place(desc, isa, &src, &diff_dst);
+            assert_eq!(in_place, want, "{k} x {k} of {size}, in place");
         });
     }
+}
+
+#[test]
+fn a_map_is_tiled_where_each_input_has_one_window_and_each_window_is_whole() {
+    let is_tiled = |desc: PoolDesc| Pool::new(desc, Isa::detect()).unwrap().is_tiled();
+    assert!(is_tiled(square(PoolKind::Max, 7, 2, 2, 0)));
+    assert!(!is_tiled(square(PoolKind::Max, 8, 2, 2, 1)), "padding");
+    assert!(!is_tiled(square(PoolKind::Max, 7, 3, 2, 0)), "windows overlap");
+    assert!(!is_tiled(PoolDesc { ceil: true, ..square(PoolKind::Max, 7, 2, 2, 0) }), "cut off");
+    assert!(is_tiled(PoolDesc { ceil: true, ..square(PoolKind::Max, 8, 4, 4, 0) }));
 }
 
 #[test]
@@ -229,9 +254,13 @@ proptest! {
             for kind in KINDS {
                 let y = applied(kind, src, isa, &x);
                 let apart = backward(desc, isa, &y, &diff_dst);
-                let along = PoolDesc { src_activation: Some(kind), ..desc };
-                let along = backward(along, isa, &y, &diff_dst);
+                let desc = PoolDesc { src_activation: Some(kind), ..desc };
+                let along = backward(desc, isa, &y, &diff_dst);
                 assert_eq!(bits(&along), bits(&differentiated(kind, src, isa, [&y, &apart])));
+                if desc.kind == PoolKind::Max && Pool::new(desc, isa).unwrap().is_tiled() {
+                    let in_place = backward_in_place(desc, isa, &y, &diff_dst);
+                    assert_eq!(bits(&in_place), bits(&along));
+                }
             }
         });
     }

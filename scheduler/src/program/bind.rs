@@ -36,7 +36,7 @@ pub(crate) struct BoundTask {
     pub(crate) layer: lockstep_graph::LayerId,
     pub(crate) reads: Vec<Buffer>,
     pub(crate) writes: Vec<Buffer>,
-    /// The first result lies in the first operand's memory.
+    /// The first result lies in the memory of an operand, which the task does not read apart from it.
     pub(crate) in_place: bool,
     pub(crate) exchange: Option<BoundExchange>,
     /// The part of its group's samples that it works on.

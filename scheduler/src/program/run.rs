@@ -378,7 +378,8 @@ impl<'a> Context<'a> {
                 activation.backward(block, io);
             }
             Op::Pool(pool) => {
-                let (diff_dst, src, diff_src) = (self.read(0), self.read_if_any(1), self.write(0));
+                let src = if self.task.in_place { None } else { self.read_if_any(1) };
+                let (diff_dst, diff_src) = (self.read(0), self.write(0));
                 pool.backward(block, PoolBackward { mb, src, diff_dst, diff_src });
             }
             Op::Lrn(lrn) => {
