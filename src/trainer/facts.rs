@@ -37,7 +37,7 @@ pub(super) fn facts(job: &Job, meshes: &Meshes) -> Vec<(String, String)> {
         ("weight decay", format!("{} on {:?}", sgd.weight_decay, sgd.decay)),
         ("nesterov", sgd.nesterov.to_string()),
         ("clipping", format!("{:?}", sgd.clip_norm)),
-        ("reproducible", options.reproducible.to_string()),
+        ("reproducible", format!("{:?}", options.reproducible)),
         ("winograd", format!("{:?}", options.winograd)),
         ("link", format!("{:?}", options.link)),
         ("fusion of exchanges", options.bundle.to_string()),

@@ -50,7 +50,7 @@ pub struct MeasureJob {
     /// How the ranks share the work.
     pub strategy: Strategy,
     /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks.
-    pub reproducible: bool,
+    pub reproducible: Reproducible,
     /// Whether small gradients and parameters of several layers travel in one exchange
     /// ([`PlanOptions::bundle`](lockstep_graph::PlanOptions)).
     pub bundle: bool,
@@ -331,7 +331,7 @@ fn facts(job: &MeasureJob, meshes: &Meshes) -> Vec<(String, String)> {
         ("strategy", job.strategy.to_string()),
         ("groups of the layers", groups(&job.network, meshes)),
         ("link", format!("{:?}", job.link)),
-        ("reproducible", job.reproducible.to_string()),
+        ("reproducible", format!("{:?}", job.reproducible)),
         ("winograd", format!("{:?}", job.winograd)),
         ("fusion of exchanges", job.bundle.to_string()),
         // The packed order of parameters depends on it, and ranks exchange packed parameters.

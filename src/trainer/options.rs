@@ -116,9 +116,8 @@ pub struct RunOptions {
     pub loader_threads: usize,
     /// How the ranks share the work.
     pub strategy: Strategy,
-    /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks
-    /// ([`PlanOptions::reproducible`](lockstep_graph::PlanOptions)).
-    pub reproducible: bool,
+    /// Whether the bits are to be the same on 1, 2, 4 and 8 ranks.
+    pub reproducible: Reproducible,
     /// Whether small gradients and parameters of several layers travel in one exchange
     /// ([`PlanOptions::bundle`](lockstep_graph::PlanOptions)).
     pub bundle: bool,
@@ -159,7 +158,7 @@ impl Default for RunOptions {
             workers: None,
             loader_threads: 1,
             strategy: Strategy::Data,
-            reproducible: false,
+            reproducible: Reproducible::default(),
             bundle: true,
             winograd: None,
             exchange_order: ServiceOrder::default(),

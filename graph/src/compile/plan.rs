@@ -56,6 +56,19 @@ pub struct PlanOptions {
     pub winograd: Option<WinogradTile>,
 }
 
+impl PlanOptions {
+    /// Whether the bits can be the same on any number of ranks ([`PlanOptions::reproducible`]): not where a layer is split by
+    /// features or normalizes each rank by its own samples, nor on a number of ranks that does not divide [`REPRODUCIBLE_SLICES`].
+    ///
+    /// # Errors
+    /// There is no rank, or the strategy names a layer that it cannot split.
+    pub fn can_be_reproducible(&self, network: &Network) -> Result<bool, GraphError> {
+        let Self { minibatch, ranks, strategy, platform, .. } = self;
+        let meshes = Meshes::new(network, strategy, *ranks, *minibatch, platform)?;
+        Ok(check_reproducible(network, &meshes).is_ok())
+    }
+}
+
 impl Default for PlanOptions {
     /// One sample on one rank, trained with momentum, fused and bundled.
     fn default() -> Self {

@@ -12,8 +12,6 @@
 //! loop 1:       half a register tile at a time, so that the sums of two slices fit the registers
 //! ```
 
-use std::ops::Range;
-
 use super::Linear;
 use super::backward_weights::{
     COPIED_OUTPUTS, CopyGroups, CopyStrips, DEPTH, LinearBackwardWeights, strip_len, strips_len,
@@ -24,7 +22,7 @@ use super::tile::{Lhs, Rhs, accumulate, load_sums, step_sums, store_sums};
 use crate::SampleSlices;
 use crate::sgd::{GradientSink, Rule, SgdStep};
 use crate::simd::{Kernel, Simd};
-use crate::slices::{MAX_LEVELS, merges_after};
+use crate::slices::{MAX_LEVELS, MAX_SLICES, merges_after};
 
 impl Linear {
     /// Elements of scratch that a worker needs for [`Self::sliced_backward_weights`] of up to `mb` samples.
@@ -131,23 +129,34 @@ impl Kernel for Product<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        match (tile_rows(S::LANES), self.vectors, self.slices.count()) {
-            (12, 1, 1) => self.multiply::<S, 12, 12, 1, false>(simd),
-            (12, _, 1) => self.multiply::<S, 12, 12, VECTORS, false>(simd),
-            (12, 1, _) => self.multiply::<S, 12, 12, 1, true>(simd),
-            (12, ..) => self.multiply::<S, 12, 6, VECTORS, true>(simd),
-            (_, 1, 1) => self.multiply::<S, 6, 6, 1, false>(simd),
-            (_, _, 1) => self.multiply::<S, 6, 6, VECTORS, false>(simd),
-            (_, 1, _) => self.multiply::<S, 6, 6, 1, true>(simd),
-            _ => self.multiply::<S, 6, 3, VECTORS, true>(simd),
+        match self.slices.count() {
+            1 => self.slices::<S, 1>(simd),
+            2 => self.slices::<S, 2>(simd),
+            4 => self.slices::<S, 4>(simd),
+            _ => self.slices::<S, MAX_SLICES>(simd),
         }
     }
 }
 
 impl Product<'_, '_> {
-    /// Strips are `W` rows wide, sums `R` rows high; `T` says whether there is a tree of several slices.
+    /// With so many slices, the sums of two of which must fit the registers.
     #[inline(always)]
-    fn multiply<S: Simd, const W: usize, const R: usize, const N: usize, const T: bool>(
+    fn slices<S: Simd, const C: usize>(self, simd: S) {
+        match (tile_rows(S::LANES), self.vectors) {
+            (12, 1) => self.multiply::<S, 12, 12, 1, C>(simd),
+            (12, _) if C == 1 => self.multiply::<S, 12, 12, VECTORS, C>(simd),
+            (12, _) => self.multiply::<S, 12, 6, VECTORS, C>(simd),
+            (_, 1) => self.multiply::<S, 6, 6, 1, C>(simd),
+            _ if C == 1 => self.multiply::<S, 6, 6, VECTORS, C>(simd),
+            _ => self.multiply::<S, 6, 3, VECTORS, C>(simd),
+        }
+    }
+}
+
+impl Product<'_, '_> {
+    /// Strips are `W` rows wide, sums `R` rows high; there are `C` slices.
+    #[inline(always)]
+    fn multiply<S: Simd, const W: usize, const R: usize, const N: usize, const C: usize>(
         self,
         simd: S,
     ) {
@@ -157,16 +166,16 @@ impl Product<'_, '_> {
             for row in (strip_row..rows.min(strip_row + W)).step_by(R) {
                 let filled = (rows - row).min(R);
                 let tile = |row| at + row * stride..at + (row + filled - 1) * stride + N * S::LANES;
-                if let GradientSink::Step(step) = &*out
-                    && row + R + filled <= rows
-                {
-                    step.fetch(simd, tile(row + R));
+                if row + R + filled <= rows {
+                    out.fetch(simd, tile(row + R));
                 }
                 let src = &strip[row - strip_row..];
-                let mut sums = if T {
-                    tree_of_slices::<S, W, R, N>(simd, slices, [src, diff_dst])
-                } else {
-                    slice_sums::<S, W, R, N>(simd, slices.slice(0), [src, diff_dst])
+                let slices = Slices { simd, slices, src, diff_dst };
+                let mut sums = match C {
+                    1 => slices.sums::<W, R, N>(0),
+                    2 => slices.two::<W, R, N>(0),
+                    4 => slices.four::<W, R, N>(0),
+                    _ => slices.eight::<W, R, N>(),
                 };
                 if real < N * S::LANES {
                     for vector in 0..N {
@@ -193,45 +202,58 @@ impl Product<'_, '_> {
     }
 }
 
-/// The sums of a tile over one slice.
-#[inline(always)]
-fn slice_sums<S: Simd, const W: usize, const R: usize, const N: usize>(
+/// What the sums of a tile are made of, slice by slice.
+#[derive(Clone, Copy)]
+struct Slices<'a, S> {
     simd: S,
-    samples: Range<usize>,
-    [src, diff_dst]: [&[f32]; 2],
-) -> [[S::F32; N]; R] {
-    let sums = load_sums::<S, R, N>(simd, &[], 0, 0);
-    if samples.is_empty() {
-        return sums;
-    }
-    let lhs = Lhs { src: &src[samples.start * W..], row_stride: 1, k_stride: W };
-    let k_stride = N * S::LANES;
-    let rhs = Rhs { src: &diff_dst[samples.start * k_stride..], k_stride };
-    accumulate(simd, sums, lhs, rhs, samples.len())
+    slices: &'a SampleSlices,
+    src: &'a [f32],
+    diff_dst: &'a [f32],
 }
 
-/// The sums of a tile over all of several slices, added in a balanced tree. Two slices at a time: their sums are in registers,
-/// those of more on a stack.
-#[inline(always)]
-fn tree_of_slices<S: Simd, const W: usize, const R: usize, const N: usize>(
-    simd: S,
-    slices: &SampleSlices,
-    operands: [&[f32]; 2],
-) -> [[S::F32; N]; R] {
-    let mut stack = [[[simd.zero(); N]; R]; MAX_LEVELS - 1];
-    let mut depth = 0;
-    for pair in 0..slices.count() / 2 {
-        let first = slice_sums::<S, W, R, N>(simd, slices.slice(2 * pair), operands);
-        let second = slice_sums::<S, W, R, N>(simd, slices.slice(2 * pair + 1), operands);
-        let mut sums = add(simd, &first, second);
-        for _ in 0..merges_after(pair) {
-            depth -= 1;
-            sums = add(simd, &stack[depth], sums);
+/// Sums over neighboring slices, added in a balanced tree. Written out for every number of them, so that the compiler knows where all
+/// sums are: of slices of two samples the tree is half of the work.
+impl<S: Simd> Slices<'_, S> {
+    /// Over one slice.
+    #[inline(always)]
+    fn sums<const W: usize, const R: usize, const N: usize>(
+        &self,
+        slice: usize,
+    ) -> [[S::F32; N]; R] {
+        let samples = self.slices.slice(slice);
+        let sums = load_sums::<S, R, N>(self.simd, &[], 0, 0);
+        if samples.is_empty() {
+            return sums;
         }
-        stack[depth] = sums;
-        depth += 1;
+        let lhs = Lhs { src: &self.src[samples.start * W..], row_stride: 1, k_stride: W };
+        let k_stride = N * S::LANES;
+        let rhs = Rhs { src: &self.diff_dst[samples.start * k_stride..], k_stride };
+        accumulate(self.simd, sums, lhs, rhs, samples.len())
     }
-    stack[0]
+
+    /// Over the `pair`th two.
+    #[inline(always)]
+    fn two<const W: usize, const R: usize, const N: usize>(&self, pair: usize) -> [[S::F32; N]; R] {
+        let first = self.sums::<W, R, N>(2 * pair);
+        add(self.simd, &first, self.sums::<W, R, N>(2 * pair + 1))
+    }
+
+    /// Over the `half`th four.
+    #[inline(always)]
+    fn four<const W: usize, const R: usize, const N: usize>(
+        &self,
+        half: usize,
+    ) -> [[S::F32; N]; R] {
+        let first = self.two::<W, R, N>(2 * half);
+        add(self.simd, &first, self.two::<W, R, N>(2 * half + 1))
+    }
+
+    /// Over all eight.
+    #[inline(always)]
+    fn eight<const W: usize, const R: usize, const N: usize>(&self) -> [[S::F32; N]; R] {
+        let first = self.four::<W, R, N>(0);
+        add(self.simd, &first, self.four::<W, R, N>(1))
+    }
 }
 
 #[inline(always)]

@@ -85,6 +85,15 @@ impl GradientSink<'_> {
         }
     }
 
+    /// Asks for what is to be written soon.
+    #[inline(always)]
+    pub(crate) fn fetch<S: Simd>(&self, simd: S, at: Range<usize>) {
+        match self {
+            GradientSink::Store(gradient) => fetch(simd, gradient, at),
+            GradientSink::Step(step) => step.fetch(simd, at),
+        }
+    }
+
     /// Puts the gradient of a run of parameters.
     pub(crate) fn put(&mut self, isa: Isa, at: Range<usize>, gradient: &[f32]) {
         match self {
@@ -103,10 +112,7 @@ impl SgdStep<'_> {
     pub(crate) fn fetch<S: Simd>(&self, simd: S, at: Range<usize>) {
         let velocity = self.velocity.as_ref().filter(|_| self.hyper.momentum != 0.0);
         for tiles in [Some(&self.wei), velocity].into_iter().flatten() {
-            let elements = tiles.read(at.clone());
-            for line in (0..elements.len()).step_by(LINE) {
-                simd.prefetch(elements, line);
-            }
+            fetch(simd, tiles, at.clone());
         }
     }
 
@@ -119,5 +125,13 @@ impl SgdStep<'_> {
             Some(velocity) => rule.step_with_momentum(simd, wei, velocity.tile(at), diff),
             None => rule.step(simd, wei, diff),
         }
+    }
+}
+
+#[inline(always)]
+fn fetch<S: Simd>(simd: S, tiles: &Tiles<'_>, at: Range<usize>) {
+    let elements = tiles.read(at);
+    for line in (0..elements.len()).step_by(LINE) {
+        simd.prefetch(elements, line);
     }
 }
