@@ -56,8 +56,9 @@ pub use launch::{RankChoice, choose_ranks, mpi_description, read_isa_choice};
 pub use schedule::{LrSchedule, Progress};
 pub use trainer::{
     Decay, EpochRecord, ExchangeTimes, Finishers, Job, Length, MeasureJob, Measurement, Observer,
-    Outcome, Pace, Ranks, RunOptions, RunStart, Score, ScoreJob, Sgd, Silent, StepRecord, Stretch,
-    TraceOptions, Traffic, check_weights, measure, merge_traces, peak_resident_bytes, score, train,
+    Outcome, Pace, Ranks, Reproducible, RunOptions, RunStart, Score, ScoreJob, Sgd, Silent,
+    StepRecord, Stretch, TraceOptions, Traffic, check_weights, measure, merge_traces,
+    peak_resident_bytes, score, train,
 };
 
 /// The code blocks of the README and of ARCHITECTURE.md, compiled and run.

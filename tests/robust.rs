@@ -4,7 +4,7 @@
 //! starts hundreds of jobs where this starts ten.
 #![expect(clippy::unwrap_used, reason = "in tests, helpers included, a panic is the report")]
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Seconds; no job here may take longer, a hang is a failure.
 const LIMIT: &str = "120";
@@ -39,10 +39,34 @@ fn starts_in_process_end_cleanly() {
     });
 }
 
+/// `| head` closes the pipe after the first lines. The run goes on: its results are in files.
+#[test]
+fn a_run_whose_output_nobody_reads_ends_cleanly() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = folder.path().join("checkpoint");
+    let mut command = Command::new("timeout");
+    command.args([LIMIT, env!("CARGO_BIN_EXE_lockstep"), "train", "--data=synthetic"]);
+    command.args(["--steps=3", "--no-eval", "--ranks=2", "--checkpoint"]).arg(&checkpoint);
+    let mut run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(run.stdout.take());
+    let output = run.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}\n{}", output.status, text(&output));
+    assert!(!text(&output).contains("panicked"), "{}", text(&output));
+    assert!(checkpoint.join("last/weights.safetensors").exists());
+    for args in [&["graph"][..], &["plan", "--ranks=2"], &["info"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+        let command = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut run = command.spawn().unwrap();
+        drop(run.stdout.take());
+        let output = run.wait_with_output().unwrap();
+        assert!(output.status.success(), "{args:?} {}\n{}", output.status, text(&output));
+    }
+}
+
 #[cfg(feature = "mpi")]
 mod mpi {
     use std::fs;
-    use std::process::{Child, Stdio};
+    use std::process::Child;
     use std::time::{Duration, Instant};
 
     use super::*;

@@ -89,6 +89,38 @@ fn reproducible_runs_have_the_same_losses_and_the_same_checkpoint_on_any_number_
 }
 
 #[test]
+fn runs_are_reproducible_without_being_asked_wherever_that_is_possible() {
+    for net in ["lenet", "small-resnet"] {
+        let common = ["--net", net, "--batch", "13", "--steps", "10"];
+        let expected = train(&common);
+        let asked = train(&[&common[..], &["--reproducible", "--ranks", "4"]].concat());
+        let unasked = train(&[&common[..], &["--ranks", "2"]].concat());
+        for got in [asked, unasked] {
+            assert_eq!(got.0, expected.0, "{net}");
+            assert!(got.1 == expected.1, "{net}: the checkpoint differs");
+        }
+        // Where it is not, or is not wanted, the run goes on without.
+        for more in ["--ranks=3", "--ranks=4 --strategy=model", "--ranks=4 --reproducible=off"] {
+            let more: Vec<&str> = more.split(' ').collect();
+            let (got, _) = train(&[&common[..], &more].concat());
+            assert_ne!(got, expected.0, "{net}, {more:?}: rounding shows");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_reproducible_is_refused_where_it_is_asked_for() {
+    for (more, word) in [("--ranks=3", "3 ranks"), ("--ranks=2 --strategy=model", "split")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+        command.args(["train", "--data", "synthetic", "--reproducible"]);
+        let output = command.args(more.split(' ')).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains("reproducible") && error.contains(word), "{error}");
+    }
+}
+
+#[test]
 fn a_file_gives_each_layer_a_strategy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("layers.json");

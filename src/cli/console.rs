@@ -1,5 +1,4 @@
 //! What a person sees: progress bars on a terminal, plain lines in a pipe, errors in one sentence.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the program's voice")]
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -18,14 +17,14 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Prints an error as one sentence, with its rank where there are several.
 pub(super) fn error(rank: Option<usize>, error: &RunError) {
     match rank {
-        Some(rank) => eprintln!("error: [rank {rank}] {error}"),
-        None => eprintln!("error: {error}"),
+        Some(rank) => complain!("error: [rank {rank}] {error}"),
+        None => complain!("error: {error}"),
     }
 }
 
 /// Prints what the user should know.
 pub(super) fn warning(text: &str) {
-    eprintln!("warning: {text}");
+    complain!("warning: {text}");
 }
 
 /// `1 step`, `2 steps`.
@@ -68,9 +67,9 @@ impl Console {
             (Some(metrics), None) => metrics.flush(),
             (metrics, Some(outcome)) => {
                 let peak = peak_resident_mb();
-                println!("{} steps done, peak memory {peak:.0} MB", outcome.steps);
+                say!("{} steps done, peak memory {peak:.0} MB", outcome.steps);
                 if !outcome.exchanges.is_empty() {
-                    println!("{}", ExchangeSum::of(&outcome.exchanges).line());
+                    say!("{}", ExchangeSum::of(&outcome.exchanges).line());
                 }
                 if let Some(metrics) = metrics {
                     outcome.exchanges.iter().for_each(|exchange| metrics.exchange(exchange));
@@ -89,8 +88,8 @@ impl Console {
     /// A line for people that goes where it does not tear the bar.
     fn line(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| println!("{text}")),
-            None => println!("{text}"),
+            Some(bar) => bar.suspend(|| say!("{text}")),
+            None => say!("{text}"),
         }
     }
 
@@ -104,16 +103,17 @@ impl Console {
 impl Observer for Console {
     fn start(&mut self, start: &RunStart) {
         let RunStart { network, parameters, isa, workers, ranks, minibatch, .. } = start;
-        println!(
+        say!(
             "{network}: {parameters} parameters, {isa}, {} x {}, transport {}, minibatch {minibatch} ({} a rank), \
-             strategy {}",
+             strategy {}{}",
             counted(*ranks as u64, "rank"),
             counted(*workers as u64, "worker"),
             start.transport,
             start.local_minibatch,
-            start.strategy
+            start.strategy,
+            if start.reproducible { ", reproducible" } else { "" }
         );
-        println!(
+        say!(
             "{}, {} an epoch, {} in all, predicted peak memory {:.0} MB",
             counted(start.samples as u64, "sample"),
             counted(start.steps_per_epoch, "step"),
@@ -154,10 +154,7 @@ impl Observer for Console {
         match &self.bar {
             Some(bar) => bar.set_message(text),
             None => {
-                println!(
-                    "epoch {} step {}/{}: {text}",
-                    report.epoch, report.step, self.total_steps
-                );
+                say!("epoch {} step {}/{}: {text}", report.epoch, report.step, self.total_steps);
             }
         }
     }

@@ -1,5 +1,4 @@
 //! `lockstep graph`: a network, or the task graph that it is compiled into.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use clap::Args as ClapArgs;
 use lockstep::RunError;
@@ -44,7 +43,7 @@ enum Format {
 pub(super) fn run(args: &Args) -> Result<(), RunError> {
     if args.list {
         for name in zoo::names() {
-            println!("{name}");
+            say!("{name}");
         }
         return Ok(());
     }
@@ -56,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
             Format::Dot => network.to_dot(),
             Format::Json => network.to_json(),
         };
-        println!("{}", text.trim_end());
+        say!("{}", text.trim_end());
         return Ok(());
     }
     let plan = Plan::compile(
@@ -76,6 +75,6 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         Format::Dot => plan.tasks().to_dot(),
         Format::Json => plan.tasks().to_json(),
     };
-    println!("{}", text.trim_end());
+    say!("{}", text.trim_end());
     Ok(())
 }

@@ -1,5 +1,4 @@
 //! `lockstep info`: what this machine has and what would be chosen.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::fs;
 use std::time::Duration;
@@ -25,37 +24,31 @@ pub(super) struct Args {}
 pub(super) fn run(_args: &Args) -> Result<(), RunError> {
     let isa = inputs::isa()?;
     let cores = Cores::detect();
-    println!("CPU                {}", cpu_name());
-    println!(
-        "cores              {} in the affinity mask, {} usable",
-        cores.in_mask(),
-        cores.usable()
-    );
+    say!("CPU                {}", cpu_name());
+    say!("cores              {} in the affinity mask, {} usable", cores.in_mask(), cores.usable());
     for CacheLevel { level, bytes } in cache_levels() {
-        println!("L{level} cache           {} KB", bytes >> 10);
+        say!("L{level} cache           {} KB", bytes >> 10);
     }
     let available: Vec<_> = Isa::all_available().into_iter().map(Isa::name).collect();
-    println!("instruction sets   {}", available.join(" "));
-    println!(
-        "chosen             {} ({} lanes); LOCKSTEP_ISA forces another",
-        isa.name(),
-        isa.lanes()
-    );
-    println!("peak, one core     {:.1} GFLOP/s (measured)", peak::gflops(isa, PEAK_TIME));
-    println!(
+    say!("instruction sets   {}", available.join(" "));
+    say!("chosen             {} ({} lanes); LOCKSTEP_ISA forces another", isa.name(), isa.lanes());
+    say!("peak, one core     {:.1} GFLOP/s (measured)", peak::gflops(isa, PEAK_TIME));
+    say!(
         "fed from L1        {:.1} GFLOP/s (measured: a register tile with its loads)",
         peak::fed_gflops(isa, PEAK_TIME)
     );
-    println!(
+    say!(
         "memory, one core   {:.1} GB/s (measured triad)",
         peak::triad_gbytes(isa, TRIAD_LEN, PEAK_TIME)
     );
-    println!("workers            {} for one rank", cores.default_workers(1, false));
-    println!("MPI                {}", lockstep::mpi_description());
+    say!("workers            {} for one rank", cores.default_workers(1, false));
+    say!("MPI                {}", lockstep::mpi_description());
     if let Some(launcher) = lockstep::comm::launcher() {
-        println!(
+        say!(
             "launcher           {}: rank {} of {}",
-            launcher.name, launcher.rank, launcher.n_ranks
+            launcher.name,
+            launcher.rank,
+            launcher.n_ranks
         );
     }
     Ok(())

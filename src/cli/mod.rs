@@ -1,5 +1,7 @@
 //! The command line: one file a subcommand.
 
+#[macro_use]
+mod output;
 mod bench;
 mod console;
 mod exchanges;
@@ -8,6 +10,7 @@ mod info;
 mod inputs;
 mod metrics;
 mod plan;
+mod reproducible;
 mod resident;
 mod score;
 mod sharing;

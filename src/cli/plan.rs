@@ -1,20 +1,20 @@
 //! `lockstep plan`: how each layer of a network will be shared and cut, and how long that should take on this machine.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use lockstep::RunError;
 use lockstep::graph::{
     self, Layer, LayerKind, Mode, Plan, PlanOptions, Strategy, TaskKind, WinogradTile,
 };
 use lockstep::ops::blocking::{Blocking, CacheBudget, ConvShape, search};
 use lockstep::ops::{Conv2d, Conv2dDesc, Isa, Layout, Linear, LinearDesc, ShapeError, peak};
 use lockstep::scheduler::{Cores, ScheduleError, detect_caches, price_exchanges, winograd_tile};
+use lockstep::{Reproducible, RunError};
 use serde::Serialize;
 
+use super::reproducible::ReproducibleArgs;
 use super::sharing::{MachineArgs, Sharing, strategy_name};
 use super::train::Switch;
 use super::winograd::Winograd;
@@ -44,6 +44,8 @@ pub(super) struct Args {
     /// Exchange small gradients together with those of the layers next to them, as `lockstep train` does
     #[arg(long, value_enum, default_value = "on", value_name = "SWITCH")]
     fuse_exchanges: Switch,
+    #[command(flatten)]
+    reproducible: ReproducibleArgs,
     #[command(flatten)]
     winograd: Winograd,
     /// Compute threads of a rank [default: by cores]
@@ -139,6 +141,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     if let (Strategy::Auto, Some(best)) = (&options.strategy, strategies.first()) {
         options.strategy = best.strategy.clone();
     }
+    let options = Reproducible::from(args.reproducible).settle(&network, options)?;
     let mut plan = Plan::compile(network, options)?;
     price_exchanges(&mut plan, 0, isa)?;
     let mut planned = Planned::new(&plan, isa, workers)?;
@@ -238,16 +241,16 @@ impl Planned {
 
     fn print(&self) {
         let Self { net, batch, ranks, strategy, local_batch, isa, workers, .. } = self;
-        println!(
+        say!(
             "{net}, minibatch {batch} on {ranks} rank(s), strategy {strategy}: {local_batch} samples a rank, {workers} worker(s), {isa}"
         );
-        println!(
+        say!(
             "peak {:.1} GFLOP/s, memory {:.1} GB/s; blocks of at most {} KB, half of L2",
             self.peak_gflops,
             self.gbytes_per_s,
             self.live_bytes >> 10
         );
-        println!(
+        say!(
             "{:<16} {:<8} {:<7} {:>22} {:<7} {:>8} {:>9} {:>9} {:>20} {:>9}",
             "layer",
             "strategy",
@@ -264,7 +267,7 @@ impl Planned {
             let block = format!("{}:{}:{}:{}x{}", row.mb, row.ic, row.oc, row.oh, row.ow);
             let data = row.backward_data_blocks.map_or("-".to_owned(), |n| n.to_string());
             let blocks = format!("{}/{data}/{}", row.forward_blocks, row.backward_weights_blocks);
-            println!(
+            say!(
                 "{:<16} {:<8} {:<7} {block:>22} {:<7} {:>8.4} {:>9.3} {:>9.3} {blocks:>20} {:>9.3}",
                 row.layer,
                 row.strategy,
@@ -276,8 +279,8 @@ impl Planned {
                 row.ms
             );
         }
-        println!("other tasks, at the speed of memory {:>86.3}", self.other_ms);
-        println!(
+        say!("other tasks, at the speed of memory {:>86.3}", self.other_ms);
+        say!(
             "a step {:>115.3}   {:.1} samples/s a rank",
             self.step_ms,
             *local_batch as f64 / self.step_ms * 1e3

@@ -1,5 +1,4 @@
 //! `lockstep score`.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::path::PathBuf;
 
@@ -65,9 +64,9 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
             "samples": score.samples,
             "samples_per_s": score.samples_per_s,
         });
-        println!("{object}");
+        say!("{object}");
     } else {
-        println!(
+        say!(
             "loss {:.4}, accuracy {:.2} % ({} of {}), {:.0} samples/s",
             score.loss,
             100.0 * score.top1(),

@@ -1,5 +1,4 @@
 //! The part of `lockstep plan` on several ranks: the mesh of each layer, what it exchanges, how much of that the computation hides, why.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -200,11 +199,9 @@ impl Sharing {
 
     pub(super) fn print(&self) {
         let Self { link_gbit, latency_us, .. } = self;
-        println!();
-        println!(
-            "a step in virtual time, link {link_gbit} Gbit/s each way, {latency_us} us a message"
-        );
-        println!(
+        say!("");
+        say!("a step in virtual time, link {link_gbit} Gbit/s each way, {latency_us} us a message");
+        say!(
             "{:<16} {:<8} {:>9} {:>10} {:>10} {:>11} {:>7} {:>9}",
             "layer",
             "strategy",
@@ -224,7 +221,7 @@ impl Sharing {
         let total =
             [self.sent_bytes, self.compute_ms, self.exchange_ms, self.overlap, self.bubble_ms];
         print_row("total", "", "", total);
-        println!(
+        say!(
             "step {:.3} ms, {:.0} messages a rank, workers busy {:.1} % of the time",
             self.step_ms,
             self.messages,
@@ -233,18 +230,18 @@ impl Sharing {
         if let (Some(least), Some(most)) =
             (self.rank_sent_bytes.iter().min(), self.rank_sent_bytes.iter().max())
         {
-            println!("bytes sent a step, padding included: {least} to {most} a rank");
+            say!("bytes sent a step, padding included: {least} to {most} a rank");
         }
         for bundle in &self.bundles {
-            println!("exchanged together, in the row of the first: {}", bundle.join(" "));
+            say!("exchanged together, in the row of the first: {}", bundle.join(" "));
         }
         let others = self.strategies.iter().map(|row| {
             let StrategyRow { strategy, step_ms, sent_bytes } = row;
             format!("{strategy} {step_ms:.3} ms ({:.1} MB)", sent_bytes / 1e6)
         });
-        println!("by strategy, best first: {}", others.collect::<Vec<_>>().join(", "));
+        say!("by strategy, best first: {}", others.collect::<Vec<_>>().join(", "));
         for row in self.layers.iter().filter(|row| !row.why.is_empty()) {
-            println!("{}: {}", row.layer, row.why);
+            say!("{}: {}", row.layer, row.why);
         }
     }
 }
@@ -260,7 +257,7 @@ fn bundles(plan: &Plan) -> Vec<Vec<String>> {
 fn print_row(layer: &str, strategy: &str, mesh: &str, numbers: [f64; 5]) {
     let [sent, compute, exchange, overlap, bubble] = numbers;
     let (sent, hidden) = (sent / 1e6, format!("{:.1} %", overlap * 100.0));
-    println!(
+    say!(
         "{layer:<16} {strategy:<8} {mesh:>9} {sent:>10.3} {compute:>10.3} {exchange:>11.3} {hidden:>7} {bubble:>9.3}"
     );
 }

@@ -1,5 +1,4 @@
 //! `lockstep trace`: merge the ranks' traces, check a trace.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::path::PathBuf;
 
@@ -40,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     match &args.command {
         Command::Check { file, overlap } => {
             let report = check(file)?;
-            println!("{report}");
+            say!("{report}");
             let overlaps = report.reduces_overlap_backward() && report.broadcasts_overlap_forward();
             if !report.ok() || (*overlap && !overlaps) {
                 return Err(RunError::TraceCheck { path: file.clone() });
@@ -53,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
                 whole.push(if raw { recover(file)? } else { file.clone() });
             }
             merge(&whole, output)?;
-            println!("merged {} file(s) into {}", files.len(), output.display());
+            say!("merged {} file(s) into {}", files.len(), output.display());
         }
     }
     Ok(())

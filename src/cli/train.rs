@@ -15,6 +15,7 @@ use lockstep::{
 
 use super::console::Console;
 use super::metrics::Metrics;
+use super::reproducible::ReproducibleArgs;
 use super::signals::end_on_signals;
 use super::steps::Steps;
 use super::winograd::Winograd;
@@ -73,9 +74,8 @@ pub(super) struct Args {
     /// features each), G=n (n groups; data between them, model within), auto, or a .json file with one of these a layer
     #[arg(long, default_value = "data")]
     strategy: String,
-    /// The same bits on 1, 2, 4 and 8 ranks (data-parallel): sums over samples are made in one fixed order, which costs time
-    #[arg(long)]
-    reproducible: bool,
+    #[command(flatten)]
+    reproducible: ReproducibleArgs,
     /// Which exchange goes first: the one whose layer comes first in the next forward pass, or the one that was ready first
     #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
     exchange_order: ExchangeOrder,
@@ -219,7 +219,7 @@ impl Args {
             workers: self.workers,
             loader_threads: self.loader_threads,
             strategy,
-            reproducible: self.reproducible,
+            reproducible: self.reproducible.into(),
             bundle: self.fuse_exchanges.into(),
             winograd: self.winograd.of_plan(),
             exchange_order: self.exchange_order.into(),

@@ -13,7 +13,6 @@ use lockstep_data::{Dataset, SampleShape, Synthetic};
 use lockstep_graph::{Meshes, Mode, Network, Plan, PlanOptions, Strategy, WinogradTile, share};
 use lockstep_ops::Isa;
 use lockstep_ops::sgd::SgdHyper;
-use lockstep_scheduler::simulator::resolve_auto;
 use lockstep_scheduler::{
     BindOptions, Executor, Feed, Iteration, IterationReport, LocalSamples, ParameterStore, Program,
     Router, WorkerConfig,
@@ -26,6 +25,7 @@ use super::job::{LAST_WORDS, first_cause, guarded, start_communicator};
 use super::observer::Observer;
 use super::options::{Ranks, RunOptions};
 use super::platform::platform;
+use super::reproducible::Reproducible;
 use super::thread_time::cpu_time;
 use super::threads::Threads;
 use super::watch::Watch;
@@ -355,11 +355,12 @@ fn plan(
         platform: platform(comm, threads.workers, job.isa, &job.link)?,
         fuse: true,
         bundle: job.bundle,
-        reproducible: job.reproducible,
+        reproducible: false,
         clip: false,
         winograd: job.winograd,
     };
-    Ok(Plan::compile(Arc::clone(network), resolve_auto(network, options, job.isa)?)?)
+    let options = job.reproducible.resolve(network, options, job.isa)?;
+    Ok(Plan::compile(Arc::clone(network), options)?)
 }
 
 /// The program of one rank, with initial parameters.
@@ -438,7 +439,7 @@ mod tests {
             workers: Some(2),
             isa: Isa::detect(),
             strategy: Strategy::Data,
-            reproducible: false,
+            reproducible: Reproducible::default(),
             bundle: true,
             winograd: None,
             exchange_order: ServiceOrder::default(),

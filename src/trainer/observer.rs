@@ -23,6 +23,8 @@ pub struct RunStart {
     pub local_minibatch: usize,
     /// Parallel strategy.
     pub strategy: String,
+    /// Whether the bits are the same on 1, 2, 4 and 8 ranks.
+    pub reproducible: bool,
     /// Training samples.
     pub samples: usize,
     /// Steps of the whole run.

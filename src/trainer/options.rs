@@ -12,6 +12,7 @@ use lockstep_graph::{Network, Strategy, WinogradTile};
 use lockstep_ops::Isa;
 
 use super::finishers::Finishers;
+use super::reproducible::Reproducible;
 use crate::checkpoint::NamedTensor;
 use crate::schedule::LrSchedule;
 

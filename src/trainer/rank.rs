@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use lockstep_comm::{Communicator, agree};
 use lockstep_data::{Dataset, Loader, LoaderConfig, Order, Schedule};
 use lockstep_graph::{Mode, Network, Plan, PlanOptions, Platform};
-use lockstep_scheduler::simulator::resolve_auto;
 use lockstep_scheduler::{
     Executor, IterationReport, ParameterStore, Program, Router, WorkerConfig,
 };
@@ -183,11 +182,11 @@ impl Rank<'_> {
             platform: self.platform()?,
             fuse: true,
             bundle: options.bundle,
-            reproducible: options.reproducible,
+            reproducible: false,
             clip: options.sgd.clip_norm.is_some(),
             winograd: options.winograd,
         };
-        let train = resolve_auto(network, train, options.isa)?;
+        let train = options.reproducible.resolve(network, train, options.isa)?;
         let score = PlanOptions { mode: Mode::Score, ..train.clone() };
         let mut plans = vec![Plan::compile(Arc::clone(network), train)?];
         if self.test_data().is_some() {
@@ -233,6 +232,7 @@ impl Rank<'_> {
             minibatch: options.minibatch,
             local_minibatch: lockstep_graph::share(options.minibatch, self.ranks(), 0).len(),
             strategy: options.strategy.to_string(),
+            reproducible: bench.train.plan().options().reproducible,
             samples: job.train.len(),
             total_steps: bench.recipe.total_steps,
             steps_per_epoch: bench.schedule.steps_per_epoch(),

@@ -2,7 +2,6 @@
 //!
 //! A run of one size is a number of pairs (part-reduce, then part-broadcast) one after another; its time is that of the slowest
 //! rank. Runs of the algorithms and of MPI take turns, so that what else the machines do meets all alike; the median counts.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -135,14 +134,14 @@ fn rank(args: &Args, endpoint: impl Into<Endpoint>) -> Result<(), RunError> {
     let tells = comm.rank() == 0;
     let mut rows: Vec<Row> = Vec::new();
     if tells {
-        println!("{} ranks, {}", comm.n_ranks(), comm.library());
-        println!("{}", Row::HEADER);
+        say!("{} ranks, {}", comm.n_ranks(), comm.library());
+        say!("{}", Row::HEADER);
     }
     let sizes = std::iter::successors(Some(args.min_bytes), |bytes| bytes.checked_mul(4));
     for bytes in sizes.take_while(|&bytes| bytes <= args.max_bytes) {
         let of_size = measure(&comm, bytes, args.common.runs)?;
         if tells {
-            of_size.iter().for_each(|row| println!("{}", row.line(args.link)));
+            of_size.iter().for_each(|row| say!("{}", row.line(args.link)));
         }
         rows.extend(of_size);
     }
@@ -151,13 +150,13 @@ fn rank(args: &Args, endpoint: impl Into<Endpoint>) -> Result<(), RunError> {
         let ranks = comm.n_ranks();
         let link = fit(&rows, ranks);
         let [alone, beside] = urgent_us;
-        println!(
+        say!(
             "urgent: a pair of {} KiB takes {alone:.0} us alone, {beside:.0} us while {} MiB are under way",
             URGENT_BYTES >> 10,
             BULK_BYTES >> 20
         );
         if let Some(link) = &link {
-            println!(
+            say!(
                 "link: latency {:.1} us, {:.1} MB/s, adding at {:.0} MB/s, congestion {:.3}",
                 link.latency * 1e6,
                 1e-6 / link.seconds_per_byte,
@@ -168,7 +167,7 @@ fn rank(args: &Args, endpoint: impl Into<Endpoint>) -> Result<(), RunError> {
                 let pick = Algorithm::choose(row.bytes as u64, ranks, link);
                 format!("{} {}", row.bytes, pick.name())
             });
-            println!("chosen: {}", picks.collect::<Vec<_>>().join(", "));
+            say!("chosen: {}", picks.collect::<Vec<_>>().join(", "));
         }
         let (library, chunk_bytes) = (comm.library().to_owned(), comm.chunk_bytes());
         let results = Results { library, ranks, chunk_bytes, rows, urgent_us, link };

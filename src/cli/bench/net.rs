@@ -1,5 +1,4 @@
 //! `lockstep bench net`: whole networks on a synthetic minibatch, training or scoring, on any number of ranks.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use super::yardstick::Peak;
 use super::{Common, median};
 use crate::cli::console::{self, Console};
 use crate::cli::exchanges::ExchangeSum;
+use crate::cli::reproducible::ReproducibleArgs;
 use crate::cli::train::{ExchangeOrder, Switch};
 use crate::cli::winograd::Winograd;
 use crate::cli::{at_least_one, bad_flag, inputs};
@@ -54,9 +54,8 @@ pub(super) struct Args {
     /// How ranks share the work, as for `lockstep train`
     #[arg(long, default_value = "data", value_name = "S")]
     strategy: String,
-    /// The same bits on 1, 2, 4 and 8 ranks, as for `lockstep train`
-    #[arg(long)]
-    reproducible: bool,
+    #[command(flatten)]
+    reproducible: ReproducibleArgs,
     /// Which exchange goes first, as for `lockstep train`
     #[arg(long, value_enum, default_value = "priority", value_name = "ORDER")]
     exchange_order: ExchangeOrder,
@@ -137,17 +136,17 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
     let Some(measured) = measured else { return Ok(()) };
     measured.warnings.iter().for_each(|warning| console::warning(warning));
     let row = row(args, &job, &measured, peak.gflops() * processes as f64);
-    println!("{}: peak of {all_workers} core(s) {:.1} GFLOP/s", job.isa.name(), row.peak_gflops);
-    println!("{}", NetRow::HEADER);
-    println!("{}", row.line());
-    println!("{}", row.shares.line());
+    say!("{}: peak of {all_workers} core(s) {:.1} GFLOP/s", job.isa.name(), row.peak_gflops);
+    say!("{}", NetRow::HEADER);
+    say!("{}", row.line());
+    say!("{}", row.shares.line());
     if let Some(exchanges) = &row.exchanges {
-        println!("{}", exchanges.line());
+        say!("{}", exchanges.line());
     }
     if args.layers {
-        println!("{}", TaskRow::HEADER);
+        say!("{}", TaskRow::HEADER);
         for task in row.tasks.iter().filter(|task| task.share >= SMALLEST_SHARE) {
-            println!("{}", task.line());
+            say!("{}", task.line());
         }
     }
     write_json(args.common.json.as_deref(), &[row])
@@ -180,7 +179,7 @@ fn job(args: &Args) -> Result<MeasureJob, RunError> {
         workers: args.workers,
         isa: inputs::isa()?,
         strategy,
-        reproducible: args.reproducible,
+        reproducible: args.reproducible.into(),
         bundle: args.fuse_exchanges.into(),
         winograd: args.winograd.of_plan(),
         exchange_order: args.exchange_order.into(),

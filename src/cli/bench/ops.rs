@@ -1,5 +1,4 @@
 //! `lockstep bench ops`: each pass of convolutions and linear layers, on one core or on several that share its blocks.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -68,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         return Err(bad_flag("--layer", name, "--list prints those that there are"));
     }
     if args.list {
-        layers.iter().for_each(|layer| println!("{}", layer.name));
+        layers.iter().for_each(|layer| say!("{}", layer.name));
         return Ok(());
     }
     flush_denormals();
@@ -82,14 +81,14 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         triad_gbytes: triad_gbytes(isa, args.workers),
         rows: vec![],
     };
-    println!(
+    say!(
         "{}: {} core(s), triad {:.1} GB/s; a register tile fed from L1 reaches {:.0} % of peak",
         isa.name(),
         args.workers,
         bench.triad_gbytes,
         100.0 * fed_fraction(isa, args.workers)
     );
-    println!("{}", OpRow::HEADER);
+    say!("{}", OpRow::HEADER);
     for layer in layers {
         let batches = match layer.kind {
             Kind::Conv(_) => &args.batch,
@@ -99,7 +98,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
             let first = bench.rows.len();
             passes::each(layer, isa, (mb, tile, args.workers), &mut |name, cost, pass| {
                 let row = bench.row(layer.name, name, mb, cost, pass);
-                println!("{}", row.line());
+                say!("{}", row.line());
                 bench.rows.push(row);
             })?;
             if let (Kind::Conv(conv), Some(tile)) = (layer.kind, tile) {
@@ -120,7 +119,7 @@ fn add_errors(conv: Conv, isa: Isa, (mb, tile): (usize, WinogradTile), rows: &mu
     for ((row, error), direct) in rows.iter_mut().zip(errors).zip(direct) {
         row.error = Some(error);
         row.direct_error = Some(direct);
-        println!("{}", row.error_line(error, direct));
+        say!("{}", row.error_line(error, direct));
     }
 }
 

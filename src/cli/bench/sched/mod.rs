@@ -2,7 +2,6 @@
 //!
 //! The job is a chain of tasks: each is a number of equal blocks and may begin when all blocks of the one before are done.
 //! Lockstep runs it through its executor, as the tasks of a network whose layers follow one another.
-#![expect(clippy::print_stdout, reason = "the result is what the command is for")]
 
 mod chain;
 mod peers;
@@ -144,8 +143,8 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         case("task", 1, Duration::ZERO, 100),
         case("work", 20, work, 1),
     ];
-    println!("{workers} worker(s), chains of {} tasks", args.tasks);
-    println!("{}", Row::HEADER);
+    say!("{workers} worker(s), chains of {} tasks", args.tasks);
+    say!("{}", Row::HEADER);
     let mut rows = Vec::new();
     for Case { name: case, blocks_per_task, work, repeated } in cases {
         let block: Arc<dyn Fn() + Send + Sync> =
@@ -163,7 +162,7 @@ pub(super) fn run(args: &Args) -> Result<(), RunError> {
         }
         for (system, seconds) in SYSTEMS.into_iter().zip(&mut seconds) {
             let row = job.row(system, case, work, median(seconds));
-            println!("{}", row.line());
+            say!("{}", row.line());
             rows.push(row);
         }
     }
