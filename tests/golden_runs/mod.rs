@@ -129,14 +129,22 @@ fn runs_agree_with_pytorch_on_every_instruction_set_rank_count_and_strategy() {
         let golden = read(&path);
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         for isa in Isa::all_available() {
-            check(&golden, &Run { isa, ..golden.run.clone() }, &format!("{name} {}", isa.name()));
+            for reproducible in [false, true] {
+                let run = Run { isa, reproducible, ..golden.run.clone() };
+                check(&golden, &run, &format!("{name} {}, {reproducible}", isa.name()));
+            }
         }
         for ranks in [2, 3, 4, 5, 8] {
             for strategy in ["data", "model", "G=2", "auto"] {
                 let name = format!("{name} on {ranks} ranks, {strategy}");
                 let strategy: Strategy = strategy.parse().unwrap();
+                let reproducible = strategy == Strategy::Data && [2, 4, 8].contains(&ranks);
                 let run = Run { ranks, strategy, workers: 1, ..golden.run.clone() };
                 check(&golden, &run, &name);
+                if reproducible {
+                    let run = Run { reproducible, ..run };
+                    check(&golden, &run, &format!("{name}, reproducible"));
+                }
             }
         }
     }
@@ -168,10 +176,12 @@ fn runs_agree_with_pytorch_where_convolutions_are_computed_by_minimal_filtering(
 fn any_number_of_workers_gives_the_same_bits() {
     for path in golden_runs() {
         let golden = read(&path);
-        let one = Run { workers: 1, ..golden.run.clone() }.train();
-        for workers in [2, 3, 4] {
-            let more = Run { workers, ..golden.run.clone() }.train();
-            assert_eq!(more, one, "{} with {workers} workers", path.display());
+        for reproducible in [false, true] {
+            let one = Run { workers: 1, reproducible, ..golden.run.clone() }.train();
+            for workers in [2, 3, 4] {
+                let more = Run { workers, reproducible, ..golden.run.clone() }.train();
+                assert_eq!(more, one, "{} with {workers} workers", path.display());
+            }
         }
     }
 }
