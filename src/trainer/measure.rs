@@ -355,6 +355,7 @@ fn plan(
         platform: platform(comm, threads.workers, job.isa, &job.link)?,
         fuse: true,
         bundle: job.bundle,
+        // Settled below, with the strategy.
         reproducible: false,
         clip: false,
         winograd: job.winograd,

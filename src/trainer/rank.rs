@@ -182,6 +182,7 @@ impl Rank<'_> {
             platform: self.platform()?,
             fuse: true,
             bundle: options.bundle,
+            // Settled below, with the strategy.
             reproducible: false,
             clip: options.sgd.clip_norm.is_some(),
             winograd: options.winograd,
